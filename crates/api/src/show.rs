@@ -26,9 +26,10 @@ pub(crate) fn label_selector(selector: &Value) -> String {
         parts.push((key.to_string(), text));
     }
     parts.sort_by(|left, right| left.0.cmp(&right.0));
-    match parts.is_empty() {
-        true => "<none>".into(),
-        false => parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","),
+    if parts.is_empty() {
+        "<none>".into()
+    } else {
+        parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -97,10 +97,8 @@ fn replay_update(live: Option<&Value>, step: &Value) {
 fn request<'a>(step: &'a Value, api_version: &'a str) -> (Manager<'a>, &'static [&'static str]) {
     let path = step["path"].as_str().expect("a path");
     let name = path.split(['?', '&']).find_map(|part| part.strip_prefix("fieldManager=")).unwrap_or("curl");
-    let (subresource, reset): (_, &[&str]) = match path.contains("/status") {
-        true => ("status", &["spec", "metadata.labels"]),
-        false => ("", &["status"]),
-    };
+    let (subresource, reset): (_, &[&str]) =
+        if path.contains("/status") { ("status", &["spec", "metadata.labels"]) } else { ("", &["status"]) };
     (Manager { name, api_version, subresource, time: "<time>" }, reset)
 }
 

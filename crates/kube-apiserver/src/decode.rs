@@ -204,15 +204,16 @@ fn check_kind(value: &mut Value, expected: &Expected) -> Result<(), Status> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or("") };
         let own = if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or("") };
-        let message = match package == own {
-            true => format!(
+        let message = if package == own {
+            format!(
                 "{kind} in version \"{version}\" cannot be handled as a {0}: converting ({version}.{kind}) to ({own}.{0}): unknown conversion",
                 expected.kind
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \"{api_version}\"",
                 expected.kind
-            ),
+            )
         };
         return Err(Status::bad_request(message));
     }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use store::cache::{Describe, Description};
+use store::cache::{Describe, DescribeError, Description};
 
 use crate::resources::KindRef;
 
 /// How stored values of that kind are read.
 pub fn describe(kind: KindRef) -> Describe {
     Arc::new(move |bytes| {
-        let splice = machinery::codec::splice_offset(bytes).ok_or("not a JSON object with metadata")? as u32;
+        let splice = machinery::codec::splice_offset(bytes)
+            .ok_or_else(|| DescribeError::value("not a JSON object with metadata"))? as u32;
         if kind.selectable.is_empty() {
-            let read: LabelsOnly = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            let read: LabelsOnly = serde_json::from_slice(bytes).map_err(DescribeError::value)?;
             return Ok(Description { labels: read.metadata.labels.0, fields: Vec::new(), splice });
         }
         let object = match kind {
@@ -28,7 +29,7 @@ pub fn describe(kind: KindRef) -> Describe {
                 (object, labels)
             }),
         };
-        let (object, labels) = object.map_err(|error| error.to_string())?;
+        let (object, labels) = object.map_err(DescribeError::value)?;
         let fields = kind.selectable.iter().map(|field| (field.read)(&object).into()).collect();
         Ok(Description { labels, fields, splice })
     })

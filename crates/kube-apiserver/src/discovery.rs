@@ -251,9 +251,10 @@ fn aggregated(table: &Table, routes: &Routes, core: bool, headers: &HeaderMap) -
     let text = value.to_string();
     let etag = format!("\"{}\"", hex(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref()));
     let same = headers.get(http::header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
-    let mut reply = match same {
-        true => respond::reply(304, content_type, crate::body::Body::Empty),
-        false => respond::bytes_reply(200, content_type, text),
+    let mut reply = if same {
+        respond::reply(304, content_type, crate::body::Body::Empty)
+    } else {
+        respond::bytes_reply(200, content_type, text)
     };
     let headers = reply.headers_mut();
     headers.insert(http::header::ETAG, etag.parse().expect("hexadecimal digits in quotes are a header"));

@@ -15,16 +15,19 @@ use crate::{Config, Error};
 /// How often certificates are read again, as upstream.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
+/// What reading certificates and keys can fail with: whoever reads them has errors of its own.
+pub type ReadError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Where certificates and keys come from.
 #[derive(Clone)]
-pub struct ExternalCredentials(Arc<dyn Fn() -> Result<Credentials, String> + Send + Sync>);
+pub struct ExternalCredentials(Arc<dyn Fn() -> Result<Credentials, ReadError> + Send + Sync>);
 
 impl ExternalCredentials {
-    pub fn new(read: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> ExternalCredentials {
+    pub fn new(read: impl Fn() -> Result<Credentials, ReadError> + Send + Sync + 'static) -> ExternalCredentials {
         ExternalCredentials(Arc::new(read))
     }
 
-    fn read(&self) -> Result<Credentials, String> {
+    fn read(&self) -> Result<Credentials, ReadError> {
         (self.0)()
     }
 }
@@ -36,7 +39,7 @@ pub async fn start(
     store: Arc<dyn Store>,
     shutdown: CancellationToken,
 ) -> Result<Serving, Error> {
-    let credentials = external.read().map_err(|error| Error::Pki(pki::Error::Tls(error)))?;
+    let credentials = external.read().map_err(|error| Error::Pki(pki::Error::Tls(error.to_string())))?;
     let serving = serve(config, &credentials, store, shutdown.clone()).await?;
     let follow = follow(external, credentials, serving.app.clone(), serving.certificate.clone());
     tasks::spawn(async move {
@@ -55,7 +58,7 @@ async fn follow(external: ExternalCredentials, mut last: Credentials, app: Arc<A
             Ok(credentials) if credentials == last => continue,
             Ok(credentials) => credentials,
             Err(error) => {
-                tracing::error!(error, "cannot reload certificates; keeping the old ones");
+                tracing::error!(%error, "cannot reload certificates; keeping the old ones");
                 continue;
             }
         };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use machinery::jsonpath::pointer;
-use machinery::selector::{FieldOperator, FieldSelector, LabelSelector};
+use machinery::selector::{FieldOperator, FieldSelector, LabelSelector, SelectorError};
 use machinery::status::Status;
 use serde_json::Value;
 use store::cache::{Item, WatchScope};
@@ -37,10 +37,14 @@ enum Field {
     Converted(String),
 }
 
+fn unreadable(error: SelectorError) -> Status {
+    Status::bad_request(error.to_string())
+}
+
 impl Filter {
     pub fn parse(resource: &Resource, namespace: &str, name: &str, query: &Query) -> Result<Filter, Status> {
-        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(Status::bad_request)?;
-        let selector = FieldSelector::parse(query.get("fieldSelector")).map_err(Status::bad_request)?;
+        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(unreadable)?;
+        let selector = FieldSelector::parse(query.get("fieldSelector")).map_err(unreadable)?;
         let mut fields = Vec::new();
         for requirement in selector.requirements() {
             let (name, operator, value) = requirement;

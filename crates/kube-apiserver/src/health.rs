@@ -106,7 +106,7 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
         match outcome {
             Ok(()) => report += &format!("[+]{name} ok\n"),
             Err(why) => {
-                tracing::warn!(check = name, why, "health check failed");
+                tracing::warn!(check = name, %why, "health check failed");
                 report += &format!("[-]{name} failed: reason withheld\n");
                 failed.push(*name);
             }
@@ -124,10 +124,12 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
     if !unknown.is_empty() {
         report += &format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(","));
     }
-    Some(match failed.is_empty() {
-        true if query.has("verbose") => respond::text(200, format!("{report}{endpoint} check passed\n")),
-        true => respond::text(200, "ok"),
-        false => respond::text(500, format!("{report}{endpoint} check failed\n")),
+    Some(if !failed.is_empty() {
+        respond::text(500, format!("{report}{endpoint} check failed\n"))
+    } else if query.has("verbose") {
+        respond::text(200, format!("{report}{endpoint} check passed\n"))
+    } else {
+        respond::text(200, "ok")
     })
 }
 
@@ -141,19 +143,32 @@ fn refused_files(app: &App) -> String {
     wrong.map(|(name, _)| format!("[+]{name} ok: the changed file is refused, the old one is in use\n")).collect()
 }
 
+/// Why a check fails.
+#[derive(Debug, thiserror::Error)]
+enum Unhealthy {
+    #[error("not finished")]
+    NotStarted,
+    #[error("process is shutting down")]
+    Stopping,
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    #[error("the store did not answer in time")]
+    StoreTimeout,
+}
+
 /// Why a check fails, if it does. The store is asked for real; the rest are flags.
-async fn run(app: &App, check: Check) -> Result<(), String> {
+async fn run(app: &App, check: Check) -> Result<(), Unhealthy> {
     const STORE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
     match check {
         Check::Answers => Ok(()),
         Check::Started if app.health.bootstrapped.load(Ordering::Acquire) => Ok(()),
-        Check::Started => Err("not finished".into()),
-        Check::Stays if app.health.stopping.is_cancelled() => Err("process is shutting down".into()),
+        Check::Started => Err(Unhealthy::NotStarted),
+        Check::Stays if app.health.stopping.is_cancelled() => Err(Unhealthy::Stopping),
         Check::Stays => Ok(()),
         Check::Store => match tokio::time::timeout(STORE_TIMEOUT, app.cache.store().revision()).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the store did not answer in time".into()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(Unhealthy::StoreTimeout),
         },
     }
 }

@@ -62,6 +62,7 @@ mod views;
 mod revisions;
 mod key_locks;
 mod names;
+mod refusal;
 
 use app::{App, Clock};
 
@@ -144,6 +145,10 @@ pub enum Error {
     Tokens(String),
     #[error("{0}")]
     Settings(String),
+    #[error(transparent)]
+    Flow(#[from] flowcontrol::NoSeats),
+    #[error(transparent)]
+    Audit(#[from] audit::AuditError),
     #[error("cannot decode values in the store, so this server does not start; delete or repair these keys: {0}")]
     Unreadable(String),
 }
@@ -171,7 +176,7 @@ impl Running {
 
 /// Serves until told to stop, for a program that is nothing but an API server.
 pub async fn run(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<(), Error> {
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let server = start(config, store, shutdown).await?;
     tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "API server is ready");
     server.ended().await;
@@ -180,7 +185,7 @@ pub async fn run(config: Config, store: Arc<dyn Store>, shutdown: CancellationTo
 
 /// Starts to serve; answers when the first request can be sent, with what other components of the process need.
 pub async fn start(mut config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<Running, Error> {
-    config.flow.check().map_err(Error::Settings)?;
+    config.flow.check()?;
     if config.options.issuers.is_empty() {
         config.options.issuers = vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)];
     }

@@ -77,10 +77,7 @@ impl Offload {
     }
 
     pub(crate) async fn run_if<T>(&self, heavy: bool, work: impl Future<Output = T>) -> T {
-        match heavy {
-            true => self.run(work).await,
-            false => work.await,
-        }
+        if heavy { self.run(work).await } else { work.await }
     }
 }
 
@@ -96,9 +93,10 @@ pub(crate) fn memory_of(call: &Call, body: &[u8]) -> usize {
 /// What an object takes once it is decoded, by the number of its entries: in a text, each but one stands behind a comma or
 /// begins a line.
 fn decoded_bytes(text: &[u8], is_text: bool) -> usize {
-    let entries = match is_text {
-        true => text.iter().filter(|byte| matches!(byte, b',' | b'\n')).count(),
-        false => text.len() / UNKNOWN_ENTRY_BYTES,
+    let entries = if is_text {
+        text.iter().filter(|byte| matches!(byte, b',' | b'\n')).count()
+    } else {
+        text.len() / UNKNOWN_ENTRY_BYTES
     };
     text.len() * TEXT_FACTOR + entries * ENTRY_BYTES
 }
@@ -138,11 +136,7 @@ pub(crate) fn wait_in_place<T>(wait: impl Future<Output = T>) -> Option<T> {
 /// Until somebody wakes the task: what was polled last has left its waker where it waits.
 async fn woken() {
     let mut waited = false;
-    poll_fn(|_| match std::mem::replace(&mut waited, true) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    })
-    .await;
+    poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 #[cfg(test)]

@@ -118,9 +118,10 @@ impl Resource {
 
     /// A stored object as this version shows it; copied only where the versions differ.
     pub fn shown<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
-        match self.kind.convert.is_some() || self.custom.is_some() {
-            true => Cow::Owned(self.to_requested(stored.clone())),
-            false => Cow::Borrowed(stored),
+        if self.kind.convert.is_some() || self.custom.is_some() {
+            Cow::Owned(self.to_requested(stored.clone()))
+        } else {
+            Cow::Borrowed(stored)
         }
     }
 
@@ -162,9 +163,10 @@ impl Resource {
     }
 
     pub async fn show(&self, app: &App, object: Value) -> Result<Value, Status> {
-        match self.converts() {
-            true => Ok(self.show_all(app, vec![object]).await?.pop().unwrap_or_default()),
-            false => Ok(self.to_requested(object)),
+        if self.converts() {
+            Ok(self.show_all(app, vec![object]).await?.pop().unwrap_or_default())
+        } else {
+            Ok(self.to_requested(object))
         }
     }
 
@@ -181,18 +183,12 @@ impl Resource {
 
     /// An object as the write path works on it, before it is stored.
     pub(crate) fn to_work(&self, object: Value) -> Value {
-        match self.converts() {
-            true => object,
-            false => self.to_storage(object),
-        }
+        if self.converts() { object } else { self.to_storage(object) }
     }
 
     /// An object of the write path as it is stored.
     pub async fn finish(&self, app: &App, object: Value) -> Result<Value, Status> {
-        let mut object = match self.converts() {
-            true => self.keep(app, object).await?,
-            false => object,
-        };
+        let mut object = if self.converts() { self.keep(app, object).await? } else { object };
         if let Some(custom) = &self.custom {
             custom.default_stored(&mut object);
         }
@@ -225,8 +221,8 @@ impl Resource {
 }
 
 /// A stored value as an object that carries its revision.
-pub(crate) fn decode_stored(value: &Bytes, revision: u64) -> Result<Value, String> {
-    let mut object: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+pub(crate) fn decode_stored(value: &Bytes, revision: u64) -> serde_json::Result<Value> {
+    let mut object: Value = serde_json::from_slice(value)?;
     machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
     Ok(object)
 }

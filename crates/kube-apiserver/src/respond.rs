@@ -112,9 +112,10 @@ pub(crate) fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
         "PartialObjectMetadata" => api::schema::type_named("", "v1", "ConfigMap")?,
         _ => api::schema::type_named(group, version, kind)?,
     };
-    match list {
-        true => protobuf::encode_list(value, shape, numbers).ok(),
-        false => protobuf::encode_object(value, shape, numbers).ok(),
+    if list {
+        protobuf::encode_list(value, shape, numbers).ok()
+    } else {
+        protobuf::encode_object(value, shape, numbers).ok()
     }
 }
 

@@ -6,13 +6,14 @@ mod dispatch;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request};
 use machinery::status::Status;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use self::dispatch::{dispatch, non_resource};
 use self::identity::{attributes_of, authorize, identify};
@@ -139,35 +140,31 @@ async fn steps(
         noted.target = target.clone();
     }
     noted.long_running = is_long_running(&target);
-    let timeout = match noted.long_running {
-        true => None,
-        false => Some(request_timeout(query.get("timeout"))?),
-    };
+    let timeout = if noted.long_running { None } else { Some(request_timeout(query.get("timeout"))?) };
     let user = identify(app, peer, parts, &target, &query, noted).await?;
     noted.remember(&user, &target, &parts.headers);
     let path = parts.uri.path();
     let mutating = !target.verb.reads();
     // A watch counts until it has begun; what else runs long does not count.
-    let _running = match noted.long_running && target.verb != Verb::Watch {
-        true => None,
-        false => {
-            let asked = flowcontrol::Asked { user: &user, target: &target, path };
-            noted.class = app.flow.classify(&asked);
-            match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
-                Some(admitted) => Some(admitted),
-                None => return Ok(flowcontrol::too_many_requests()),
-            }
+    let _running = if noted.long_running && target.verb != Verb::Watch {
+        None
+    } else {
+        let asked = flowcontrol::Asked { user: &user, target: &target, path };
+        noted.class = app.flow.classify(&asked);
+        match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
+            Some(admitted) => Some(admitted),
+            None => return Ok(flowcontrol::too_many_requests()),
         }
     };
     authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut()).await?;
     if let Some(route) = app.aggregator.route_of(path) {
         let caller = caller(parts, incoming);
         let passed = within(timeout, aggregate::pass(app, &route, &user, &parts.headers, caller)).await?;
-        return Ok(match noted.long_running {
+        if noted.long_running {
             // A watch there ends as one here does.
-            true => passed.map(|body| body.until(app.health.stopping.child_token())),
-            false => passed,
-        });
+            return Ok(passed.map(|body| body.until(app.health.stopping.child_token())));
+        }
+        return Ok(passed);
     }
     if target.verb == Verb::Unknown && !is_elsewhere(&target) {
         return Err(Status::method_not_allowed());
@@ -187,18 +184,13 @@ async fn steps(
         // Nothing is warned of behind this point.
         return verbs::watch::watch(call).await;
     }
-    let body = match mutating {
-        true => incoming.read().await?,
-        false => bytes::Bytes::new(),
-    };
+    let body = if mutating { incoming.read().await? } else { bytes::Bytes::new() };
     if let Some(record) = &mut noted.audit {
         record.request(call.target.verb, &call.headers, &body);
     }
     let heavy = offload::is_heavy(&call, &body);
-    let _memory = match heavy && mutating {
-        true => Some(app.offload.memory(offload::memory_of(&call, &body)).await?),
-        false => None,
-    };
+    let _memory =
+        if heavy && mutating { Some(app.offload.memory(offload::memory_of(&call, &body)).await?) } else { None };
     let outcome = within(timeout, app.offload.run_if(heavy, dispatch(&call, body))).await;
     noted.take_from(&call);
     outcome

@@ -78,7 +78,7 @@ async fn app(
     let settings = settings(config, https_port);
     let (authorizer, authorization) = authz::Authorizer::new(&options.authorization)?;
     let (authenticator, authentication) = authenticator(config, credentials)?;
-    let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone()).map_err(Error::Settings)?;
+    let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone())?;
     let reaches_loopback = settings.advertise_address.get().is_loopback() || config.bind_address.is_loopback();
     let app = App {
         views: views(&table),
@@ -154,7 +154,7 @@ async fn follow_authentication(app: Arc<App>, followed: configuration::Follow, s
     let dynamic = app.authenticator.dynamic();
     let path = followed.path.clone();
     let apply = |text: String| dynamic.reload(path.clone(), text);
-    configuration::follow(followed, &dynamic.reloads, apply, shutdown).await;
+    configuration::follow(followed, &dynamic.reloads, &app.clock, apply, shutdown).await;
 }
 
 /// Takes a changed AuthorizationConfiguration over.
@@ -169,7 +169,7 @@ async fn follow_authorization(app: Arc<App>, followed: configuration::Follow, sh
             }
         }
     };
-    configuration::follow(followed, &app.authorizer.reloads, apply, shutdown).await;
+    configuration::follow(followed, &app.authorizer.reloads, &app.clock, apply, shutdown).await;
 }
 
 /// A server that leaves out what it cannot read would do harm with the rest.
@@ -244,10 +244,7 @@ fn views(table: &resources::Table) -> views::Views {
 fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(authn::Authenticator, String), Error> {
     let (options, clock) = (&config.options, config.clock.clone());
     let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
-    let audiences = match options.audiences.is_empty() {
-        true => &options.issuers,
-        false => &options.audiences,
-    };
+    let audiences = if options.audiences.is_empty() { &options.issuers } else { &options.audiences };
     let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
     let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
     let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);
@@ -260,9 +257,9 @@ fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(aut
             authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
         }
     };
-    let loaded = options.authentication.load(&options.issuers, options.anonymous)?;
+    let loaded = options.authentication.load(&options.issuers, options.anonymous, clock.clone())?;
     let authenticator = authn::Authenticator::new(authn::Config {
-        clock: Arc::new(move || clock.now()),
+        clock,
         service_accounts: Arc::new(accounts),
         token_file,
         bootstrap_tokens: options.bootstrap_tokens,

@@ -34,10 +34,7 @@ pub fn of_one(resource: &Resource, object: &Value, call: &Call) -> Value {
 
 /// A table. Watches send the columns with their first row only.
 pub fn whole(resource: &Resource, list_meta: Value, rows: Vec<Value>, version: &str, with_columns: bool) -> Value {
-    let columns = match with_columns {
-        true => column_definitions(resource),
-        false => Value::Null,
-    };
+    let columns = if with_columns { column_definitions(resource) } else { Value::Null };
     json!({
         "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_meta,
         "columnDefinitions": columns, "rows": rows,

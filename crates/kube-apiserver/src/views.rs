@@ -109,10 +109,7 @@ impl Views {
 
 impl View {
     fn key(&self, namespace: &str, name: &str) -> String {
-        match self.namespaced {
-            true => format!("{}{namespace}/{name}", self.prefix),
-            false => format!("{}{name}", self.prefix),
-        }
+        if self.namespaced { format!("{}{namespace}/{name}", self.prefix) } else { format!("{}{name}", self.prefix) }
     }
 
     fn refresh(&self, decoded: &mut Decoded) {

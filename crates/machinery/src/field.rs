@@ -189,10 +189,7 @@ impl Errors {
     /// The supported values are shown in the order given; upstream sorts most of its sets.
     pub fn not_supported(&mut self, at: &Node, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let detail = match quoted.is_empty() {
-            true => String::new(),
-            false => format!("supported values: {}", quoted.join(", ")),
-        };
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
         self.push(FieldError::new(Problem::NotSupported, &at.path, shown(at.value), detail));
     }
 

@@ -160,11 +160,10 @@ pub fn relaxed_env_var_name(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
     }
-    match name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
-        true => Vec::new(),
-        false => vec![
-            "a valid environment variable name must consist only of printable ASCII characters other than '='".into(),
-        ],
+    if name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
+        Vec::new()
+    } else {
+        vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
     }
 }
 
@@ -194,45 +193,48 @@ pub fn port_number(port: i64) -> Vec<String> {
 
 /// A number that must lie between two bounds.
 pub fn inclusive(value: i64, low: i64, high: i64) -> Vec<String> {
-    match (low..=high).contains(&value) {
-        true => Vec::new(),
-        false => vec![format!("must be between {low} and {high}, inclusive")],
+    if (low..=high).contains(&value) {
+        return Vec::new();
     }
+    vec![format!("must be between {low} and {high}, inclusive")]
 }
 
 pub fn c_identifier(name: &str) -> Vec<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    match !name.is_empty() && name.bytes().all(good) && !name.starts_with(|c: char| c.is_ascii_digit()) {
-        true => Vec::new(),
-        false => vec![format_error(
+    if !name.is_empty() && name.bytes().all(good) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        Vec::new()
+    } else {
+        vec![format_error(
             "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
              characters or '_'",
             "[A-Za-z_][A-Za-z0-9_]*",
             &["my_name", "MY_NAME", "MyName"],
-        )],
+        )]
     }
 }
 
 pub fn http_header_name(name: &str) -> Vec<String> {
-    match !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        true => Vec::new(),
-        false => vec![format_error(
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        Vec::new()
+    } else {
+        vec![format_error(
             "a valid HTTP header must consist of alphanumeric characters or '-'",
             "[-A-Za-z0-9]+",
             &["X-Header-Name"],
-        )],
+        )]
     }
 }
 
 pub fn percent(value: &str) -> Vec<String> {
     let digits = value.strip_suffix('%').unwrap_or("");
-    match !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => Vec::new(),
-        false => vec![format_error(
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        Vec::new()
+    } else {
+        vec![format_error(
             "a valid percent string must be a numeric string followed by an ending '%'",
             "[0-9]+%",
             &["1%", "93%"],
-        )],
+        )]
     }
 }
 

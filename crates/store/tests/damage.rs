@@ -55,9 +55,10 @@ async fn fill(dir: &Path, shape: Shape) -> Truth {
             panic!("a conflict with nobody");
         };
         truth.insert((key.clone(), revision), (!delete).then_some(value));
-        match delete {
-            true => expected.remove(&key),
-            false => expected.insert(key, revision),
+        if delete {
+            expected.remove(&key)
+        } else {
+            expected.insert(key, revision)
         };
     }
     truth

@@ -126,9 +126,10 @@ impl Verifier {
             return Err(CertificateError::Expired.into());
         }
         let usage = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
-        match usage.is_none_or(|usage| usage.value.any || usage.value.server_auth) {
-            true => Ok(true),
-            false => Err(CertificateError::InvalidPurpose.into()),
+        if usage.is_none_or(|usage| usage.value.any || usage.value.server_auth) {
+            Ok(true)
+        } else {
+            Err(CertificateError::InvalidPurpose.into())
         }
     }
 }
@@ -220,11 +221,19 @@ mod tests {
         params.self_signed(&key()).unwrap().der().clone()
     }
 
-    fn judged(trusted: &[&CertificateDer<'static>], shown: &CertificateDer<'static>, name: &str) -> Result<(), String> {
+    fn judged(
+        trusted: &[&CertificateDer<'static>],
+        shown: &CertificateDer<'static>,
+        name: &str,
+    ) -> Result<(), rustls::Error> {
         let verifier = Verifier::new(trusted.iter().map(|one| (*one).clone()).collect()).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_780_000_000));
         let name = ServerName::try_from(name.to_string()).unwrap();
-        verifier.verify_server_cert(shown, &[], &name, &[], now).map(|_| ()).map_err(|error| format!("{error:?}"))
+        verifier.verify_server_cert(shown, &[], &name, &[], now).map(|_| ())
+    }
+
+    fn is_refused(judged: Result<(), rustls::Error>, why: &str) -> bool {
+        format!("{judged:?}").contains(why)
     }
 
     #[test]
@@ -239,15 +248,15 @@ mod tests {
     #[test]
     fn its_name_its_dates_and_its_purpose_count() {
         let own = self_signed(&[NAME], |_| ());
-        assert!(judged(&[&own], &own, "other.default.svc").unwrap_err().contains("NotValidForName"));
+        assert!(is_refused(judged(&[&own], &own, "other.default.svc"), "NotValidForName"));
         let expired = self_signed(&[NAME], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
-        assert!(judged(&[&expired], &expired, NAME).unwrap_err().contains("Expired"));
+        assert!(is_refused(judged(&[&expired], &expired, NAME), "Expired"));
         let young = self_signed(&[NAME], |params| params.not_before = rcgen::date_time_ymd(2090, 1, 1));
-        assert!(judged(&[&young], &young, NAME).unwrap_err().contains("NotValidYet"));
+        assert!(is_refused(judged(&[&young], &young, NAME), "NotValidYet"));
         let client = self_signed(&[NAME], |params| {
             params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         });
-        assert!(judged(&[&client], &client, NAME).unwrap_err().contains("InvalidPurpose"));
+        assert!(is_refused(judged(&[&client], &client, NAME), "InvalidPurpose"));
     }
 
     #[test]

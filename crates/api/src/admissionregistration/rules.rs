@@ -20,9 +20,10 @@ pub(super) fn match_resources(resources: &Node, errors: &mut Errors) {
         _ => check::one_of(&policy, MATCH_POLICIES, errors),
     }
     for field in ["namespaceSelector", "objectSelector"] {
-        match resources.has(field) {
-            true => check::label_selector(&resources.at(field), errors),
-            false => errors.required(&resources.at(field), ""),
+        if resources.has(field) {
+            check::label_selector(&resources.at(field), errors)
+        } else {
+            errors.required(&resources.at(field), "")
         }
     }
     for list in ["resourceRules", "excludeResourceRules"] {

@@ -37,9 +37,10 @@ fn validate_webhook(webhook: &Node, errors: &mut Errors) {
         check::one_of(&webhook.at("matchPolicy"), rules::MATCH_POLICIES, errors);
     }
     let effects = webhook.at("sideEffects");
-    match effects.exists() {
-        true => check::one_of(&effects, SIDE_EFFECTS, errors),
-        false => errors.required(&effects, format!("must specify one of {}", SIDE_EFFECTS.join(", "))),
+    if effects.exists() {
+        check::one_of(&effects, SIDE_EFFECTS, errors)
+    } else {
+        errors.required(&effects, format!("must specify one of {}", SIDE_EFFECTS.join(", ")))
     }
     let timeout = webhook.at("timeoutSeconds");
     if timeout.int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {

@@ -52,9 +52,10 @@ fn longest_common<'a>(old: &[&'a str], new: &[&'a str], out: &mut Vec<Edit<'a>>)
     let mut lengths = vec![0u32; (old.len() + 1) * width];
     for row in (0..old.len()).rev() {
         for column in (0..new.len()).rev() {
-            lengths[row * width + column] = match old[row] == new[column] {
-                true => lengths[(row + 1) * width + column + 1] + 1,
-                false => lengths[(row + 1) * width + column].max(lengths[row * width + column + 1]),
+            lengths[row * width + column] = if old[row] == new[column] {
+                lengths[(row + 1) * width + column + 1] + 1
+            } else {
+                lengths[(row + 1) * width + column].max(lengths[row * width + column + 1])
             };
         }
     }

@@ -47,10 +47,7 @@ pub(crate) fn required_selector(errors: &mut Errors, spec: &Node, words: &Words)
 /// Whether the selector matches the template. An empty one is another error's business.
 pub fn selects(spec: &Node) -> Match {
     let (own, labels) = (spec.at("selector"), spec.at("template").at("metadata").at("labels"));
-    match own.exists() && selector::is_empty(own.value) {
-        true => Match::Yes,
-        false => selector::matches(own.value, labels.value),
-    }
+    if own.exists() && selector::is_empty(own.value) { Match::Yes } else { selector::matches(own.value, labels.value) }
 }
 
 pub fn mismatch(errors: &mut Errors, template: &Node) {

@@ -48,10 +48,7 @@ pub(crate) fn first_three(items: impl Iterator<Item = String>) -> String {
         }
         count += 1;
     }
-    match count > SHOWN_MAX {
-        true => format!("{} + {} more...", shown.join(","), count - SHOWN_MAX),
-        false => shown.join(","),
-    }
+    if count > SHOWN_MAX { format!("{} + {} more...", shown.join(","), count - SHOWN_MAX) } else { shown.join(",") }
 }
 
 /// `RWO,ROX,RWX,RWOP`, each once and in this order.

@@ -55,10 +55,10 @@ pub(super) fn validate(spec: &Node, errors: &mut Errors) {
     for constraint in constraints.items() {
         references(&constraint.at("requests"), &known, errors);
         let attribute = constraint.at("matchAttribute");
-        match attribute.exists() {
-            true => devices::fully_qualified_name(&attribute, errors),
-            false if constraint.has("distinctAttribute") => {}
-            false => errors.required(&attribute, ""),
+        if attribute.exists() {
+            devices::fully_qualified_name(&attribute, errors)
+        } else if !constraint.has("distinctAttribute") {
+            errors.required(&attribute, "");
         }
     }
     for config in devices::configs(&claim.at("config"), errors) {

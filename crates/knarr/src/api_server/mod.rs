@@ -144,7 +144,7 @@ impl Flags {
             bail!("--service-cluster-ip-range: dual-stack Services are not supported: set one range");
         };
         let credentials = self.credentials.clone();
-        let read = move || credentials.read().map_err(|error| format!("{error:#}"));
+        let read = move || credentials.read().map_err(|error| format!("{error:#}").into());
         Ok(kube_apiserver::Config {
             credentials: Credentials::External(ExternalCredentials::new(read)),
             bind_address: self.bind_address,

@@ -65,11 +65,7 @@ fn what_cannot_be_used_is_said_with_its_place() {
         ("server", "config: x", "a file cannot include another"),
         ("server", "token: a\ntoken-file: b", "cannot be used with"),
         ("agent", "cluster-init: true", "config.yaml: cluster-init is a setting of `knarr server`"),
-        (
-            "server",
-            "kubelet-arg: max-pod=1",
-            "kubelet of knarr has no flag \"max-pod\"; did you mean \"max-pods\"?",
-        ),
+        ("server", "kubelet-arg: max-pod=1", "kubelet of knarr has no flag \"max-pod\"; did you mean \"max-pods\"?"),
         (
             "server",
             "flannel-backend: wireguard-native",

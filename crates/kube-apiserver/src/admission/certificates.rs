@@ -129,15 +129,26 @@ pub struct Subject {
     pub organizations: Vec<String>,
 }
 
+/// Why a request for a certificate cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SubjectError {
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Pem,
+    #[error(transparent)]
+    Request(#[from] x509_parser::nom::Err<x509_parser::error::X509Error>),
+}
+
 /// The subject in a CertificateSigningRequest.
-pub fn subject(object: &Value) -> Result<Subject, String> {
+pub fn subject(object: &Value) -> Result<Subject, SubjectError> {
     let text = object.pointer("/spec/request").and_then(Value::as_str).unwrap_or("");
-    let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| error.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
+    let pem = base64::engine::general_purpose::STANDARD.decode(text)?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| SubjectError::Pem)?;
     if pem.label != "CERTIFICATE REQUEST" {
-        return Err("PEM block type must be CERTIFICATE REQUEST".into());
+        return Err(SubjectError::Pem);
     }
-    let (_, parsed) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
+    let (_, parsed) = X509CertificationRequest::from_der(&pem.contents)?;
     let subject = &parsed.certification_request_info.subject;
     let texts = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().map(String::from).ok();
     Ok(Subject {
@@ -163,7 +174,7 @@ mod tests {
         let pem = params.serialize_request(&key).and_then(|request| request.pem()).expect("a request");
         let object = json!({"spec": {"request": base64::engine::general_purpose::STANDARD.encode(pem)}});
         let expected = Subject { common_name: "system:node:n".into(), organizations: vec![MASTERS.into()] };
-        assert_eq!(subject(&object), Ok(expected));
+        assert_eq!(subject(&object).unwrap(), expected);
         assert!(subject(&json!({"spec": {"request": "bm90aGluZw=="}})).is_err());
         assert!(subject(&json!({})).is_err());
     }

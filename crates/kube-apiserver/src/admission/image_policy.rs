@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::configuration::Part;
 use super::{Operation, Plugin, Request};
-use crate::audit::kubeconfig;
+use crate::audit::kubeconfig::{self, KubeconfigError};
 use crate::configuration::{self, Shape};
-use crate::outgoing::{Bounded, Client};
+use crate::outgoing::{Bounded, Client, Failed};
 
 const SHAPE: Shape = Shape::Object(&[(
     "imagePolicy",
@@ -44,10 +44,23 @@ pub struct Settings {
     default_allow: bool,
 }
 
+/// Why a pod's images were not reviewed.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error("{0}")]
+    Kubeconfig(Arc<KubeconfigError>),
+    #[error("the webhook did not return an ImageReview")]
+    NoReview,
+    #[error("Error contacting webhook: {0}")]
+    Code(u16),
+    #[error("Post {url:?}: {error}")]
+    Post { url: String, error: Failed },
+}
+
 pub struct ImagePolicyWebhook {
     /// A server does not start with the plugin and without them.
     settings: Option<Settings>,
-    client: OnceLock<Result<Client, String>>,
+    client: OnceLock<Result<Client, Arc<KubeconfigError>>>,
     answers: Bounded<String, Answer>,
 }
 
@@ -63,35 +76,35 @@ impl ImagePolicyWebhook {
         ImagePolicyWebhook { settings, client: OnceLock::new(), answers: Bounded::new(ANSWERS_MAX) }
     }
 
-    async fn ask(&self, settings: &Settings, spec: &Value) -> Result<Answer, String> {
+    async fn ask(&self, settings: &Settings, spec: &Value) -> Result<Answer, ReviewError> {
         let key = spec.to_string();
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
-        let read = || kubeconfig::read(&settings.kubeconfig).map(Client::new);
-        let client = self.client.get_or_init(read).as_ref().map_err(Clone::clone)?;
+        let read = || kubeconfig::read(&settings.kubeconfig).map(Client::new).map_err(Arc::new);
+        let client = self.client.get_or_init(read).as_ref().map_err(|error| ReviewError::Kubeconfig(error.clone()))?;
         let review = json!({
             "kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1", "metadata": {}, "spec": spec,
             "status": {"allowed": false},
         });
         let body = post(settings, client, Bytes::from(review.to_string())).await?;
-        let answer = read_answer(&body).ok_or("the webhook did not return an ImageReview")?;
+        let answer = read_answer(&body).ok_or(ReviewError::NoReview)?;
         let lifetime = if answer.allowed { settings.allow_ttl } else { settings.deny_ttl };
         self.answers.put(key, answer.clone(), lifetime);
         Ok(answer)
     }
 }
 
-async fn post(settings: &Settings, client: &Client, body: Bytes) -> Result<Bytes, String> {
+async fn post(settings: &Settings, client: &Client, body: Bytes) -> Result<Bytes, ReviewError> {
     let mut pause = settings.retry_after;
     for attempt in 1.. {
         let why = match client.post(body.clone(), TIMEOUT).await {
             Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer.body),
             Ok(answer) if answer.code < 500 && answer.code != 429 => {
-                return Err(format!("Error contacting webhook: {}", answer.code));
+                return Err(ReviewError::Code(answer.code));
             }
-            Ok(answer) => format!("Error contacting webhook: {}", answer.code),
-            Err(error) => format!("Post {:?}: {error}", client.url()),
+            Ok(answer) => ReviewError::Code(answer.code),
+            Err(error) => ReviewError::Post { url: client.url(), error },
         };
         if attempt == TRIES {
             return Err(why);
@@ -180,7 +193,7 @@ pub fn read(part: &Part<'_>) -> Result<Settings, configuration::Error> {
     let kubeconfig = part.folder.join(value["kubeConfigFile"].as_str().unwrap_or_default());
     if let Err(why) = kubeconfig::read(&kubeconfig) {
         let shown = format!("{:?}", kubeconfig.display().to_string());
-        errors.push(FieldError::new(Problem::Invalid, "imagePolicy.kubeConfigFile", shown, why));
+        errors.push(FieldError::new(Problem::Invalid, "imagePolicy.kubeConfigFile", shown, why.to_string()));
     }
     part.refuse(&errors)?;
     let default_allow = value["defaultAllow"].as_bool().unwrap_or(false);

@@ -176,12 +176,12 @@ impl<'a> Request<'a> {
     }
 
     /// 403 with the name as far as it is known: an object that is still to be named goes by its prefix.
-    pub fn forbidden(&self, object: Option<&Value>, why: &str) -> Status {
+    pub fn forbidden(&self, object: Option<&Value>, why: impl std::fmt::Display) -> Status {
         use machinery::object::Meta;
         let text = |field: &str| object.and_then(|object| object.meta(field)?.as_str()).unwrap_or("");
         let names = [self.name, text("name"), text("generateName"), "Unknown"];
         let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("");
-        Status::forbidden(self.resource.group_resource(), name, why)
+        Status::forbidden(self.resource.group_resource(), name, &why.to_string())
     }
 }
 

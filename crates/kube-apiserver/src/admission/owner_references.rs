@@ -6,6 +6,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Request};
+use crate::refusal::Refusal;
 
 pub struct OwnerReferencesPermissionEnforcement;
 
@@ -47,7 +48,7 @@ async fn may_delete(request: &Request<'_>) -> bool {
 }
 
 /// Why the user may not keep that owner from going.
-async fn may_block(request: &Request<'_>, owner: &Value) -> Result<(), String> {
+async fn may_block(request: &Request<'_>, owner: &Value) -> Result<(), Refusal> {
     let text = |field: &str| owner[field].as_str().unwrap_or("");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     let resource = request.app.table.load().of_kind(group, version, text("kind")).cloned();
@@ -56,7 +57,7 @@ async fn may_block(request: &Request<'_>, owner: &Value) -> Result<(), String> {
             "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {0} Kind {1}: no matches for kind {1:?} in version {0:?}",
             text("apiVersion"),
             text("kind")
-        ));
+        ).into());
     };
     let kind = &resource.kind;
     let namespace = if kind.namespaced() { request.namespace } else { "" };

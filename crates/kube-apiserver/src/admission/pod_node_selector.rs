@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::configuration::Part;
 use super::{Operation, Plugin, Request};
 use crate::configuration::{self, Shape};
+use crate::refusal::Refusal;
 use crate::write::store_status;
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -44,7 +45,7 @@ impl Plugin for PodNodeSelector {
             return Ok(());
         }
         let namespace = namespace(request).await?;
-        let selector = self.settings.of_namespace(&namespace).map_err(Status::internal)?;
+        let selector = self.settings.of_namespace(&namespace).map_err(internal)?;
         merge(object, &selector).map_err(|why| refused(request, object, why))?;
         self.check(request, object, &selector)
     }
@@ -52,14 +53,14 @@ impl Plugin for PodNodeSelector {
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let Some(pod) = object.filter(|_| concerns(request)) else { return Ok(()) };
         let namespace = namespace(request).await?;
-        let selector = self.settings.of_namespace(&namespace).map_err(Status::internal)?;
+        let selector = self.settings.of_namespace(&namespace).map_err(internal)?;
         self.check(request, pod, &selector)
     }
 }
 
 impl PodNodeSelector {
     fn check(&self, request: &Request<'_>, pod: &Value, selector: &Labels) -> Result<(), Status> {
-        let listed = self.settings.listed(request.namespace).map_err(Status::internal)?;
+        let listed = self.settings.listed(request.namespace).map_err(internal)?;
         check(pod, selector, &listed).map_err(|why| refused(request, pod, why))
     }
 }
@@ -72,7 +73,12 @@ pub fn read(part: &Part<'_>) -> Result<Settings, configuration::Error> {
     let mut errors = Errors::default();
     for (name, text) in &settings {
         if let Err(why) = parse(text) {
-            errors.push(FieldError::new(Problem::Invalid, format!("{FIELD}.{name}"), format!("{text:?}"), why));
+            errors.push(FieldError::new(
+                Problem::Invalid,
+                format!("{FIELD}.{name}"),
+                format!("{text:?}"),
+                why.to_string(),
+            ));
         }
     }
     part.refuse(&errors)?;
@@ -81,14 +87,14 @@ pub fn read(part: &Part<'_>) -> Result<Settings, configuration::Error> {
 
 impl Settings {
     /// What the namespace adds to its pods' selectors.
-    fn of_namespace(&self, namespace: &Value) -> Result<Labels, String> {
+    fn of_namespace(&self, namespace: &Value) -> Result<Labels, LabelsError> {
         match namespace.annotation(ANNOTATION) {
             Some(text) => parse(text),
             None => self.listed(CLUSTER_DEFAULT),
         }
     }
 
-    fn listed(&self, name: &str) -> Result<Labels, String> {
+    fn listed(&self, name: &str) -> Result<Labels, LabelsError> {
         parse(self.0.get(name).map_or("", String::as_str))
     }
 }
@@ -97,8 +103,12 @@ fn concerns(request: &Request<'_>) -> bool {
     request.operation == Operation::Create && request.is("", "pods")
 }
 
-fn refused(request: &Request<'_>, pod: &Value, why: &str) -> Status {
-    Status::forbidden(request.resource.group_resource(), pod.name(), why)
+fn internal(error: LabelsError) -> Status {
+    Status::internal(error.to_string())
+}
+
+fn refused(request: &Request<'_>, pod: &Value, why: Refusal) -> Status {
+    Status::forbidden(request.resource.group_resource(), pod.name(), &why.to_string())
 }
 
 async fn namespace(request: &Request<'_>) -> Result<Arc<Value>, Status> {
@@ -110,16 +120,27 @@ async fn namespace(request: &Request<'_>) -> Result<Arc<Value>, Status> {
     look().ok_or_else(|| Status::internal(format!("namespace {} does not exist", request.namespace)))
 }
 
+/// Why a text is no list of labels.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum LabelsError {
+    #[error("invalid selector: [{}]", .0.join(" "))]
+    Form(Vec<String>),
+    #[error("invalid selector: {part}: {problem}")]
+    Label { part: String, problem: String },
+}
+
 /// `a=b,c=d`, as upstream reads it: only equalities.
-fn parse(text: &str) -> Result<Labels, String> {
+fn parse(text: &str) -> Result<Labels, LabelsError> {
     let mut labels = Labels::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let words: Vec<&str> = part.split('=').collect();
-        let [key, value] = words[..] else { return Err(format!("invalid selector: [{}]", words.join(" "))) };
+        let [key, value] = words[..] else {
+            return Err(LabelsError::Form(words.into_iter().map(Into::into).collect()));
+        };
         let (key, value) = (key.trim(), value.trim());
         let problem = names::qualified_name(key).into_iter().chain(names::label_value(value)).next();
         if let Some(problem) = problem {
-            return Err(format!("invalid selector: {part}: {problem}"));
+            return Err(LabelsError::Label { part: part.to_owned(), problem });
         }
         labels.insert(key.to_owned(), value.to_owned());
     }
@@ -127,9 +148,9 @@ fn parse(text: &str) -> Result<Labels, String> {
 }
 
 /// The namespace's labels and the pod's own, which must not contradict each other.
-fn merge(pod: &mut Value, selector: &Labels) -> Result<(), &'static str> {
+fn merge(pod: &mut Value, selector: &Labels) -> Result<(), Refusal> {
     if conflicts(pod, selector) {
-        return Err(CONFLICT);
+        return Err(CONFLICT.into());
     }
     if selector.is_empty() {
         return Ok(());
@@ -141,13 +162,13 @@ fn merge(pod: &mut Value, selector: &Labels) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn check(pod: &Value, selector: &Labels, listed: &Labels) -> Result<(), &'static str> {
+fn check(pod: &Value, selector: &Labels, listed: &Labels) -> Result<(), Refusal> {
     if conflicts(pod, selector) {
-        return Err(CONFLICT);
+        return Err(CONFLICT.into());
     }
     let is_listed = |(key, value): (&String, &Value)| listed.get(key).map(String::as_str) == value.as_str();
     if !listed.is_empty() && !own(pod).all(is_listed) {
-        return Err(NOT_LISTED);
+        return Err(NOT_LISTED.into());
     }
     Ok(())
 }
@@ -176,12 +197,12 @@ mod tests {
         let mut one = pod(json!({"own": "x", "disk": "ssd"}));
         merge(&mut one, &selector).unwrap();
         assert_eq!(one, pod(json!({"own": "x", "disk": "ssd", "env": "test"})));
-        assert_eq!(merge(&mut pod(json!({"env": "live"})), &selector), Err(CONFLICT));
+        assert_eq!(merge(&mut pod(json!({"env": "live"})), &selector), Err(CONFLICT.into()));
         let mut bare = json!({"spec": {}});
         merge(&mut bare, &selector).unwrap();
         assert_eq!(bare, pod(json!({"disk": "ssd", "env": "test"})));
         assert_eq!(check(&bare, &selector, &Labels::new()), Ok(()));
-        assert_eq!(check(&bare, &selector, &parse("env=test").unwrap()), Err(NOT_LISTED));
+        assert_eq!(check(&bare, &selector, &parse("env=test").unwrap()), Err(NOT_LISTED.into()));
         assert_eq!(check(&bare, &selector, &parse("env=test,disk=ssd,more=1").unwrap()), Ok(()));
     }
 
@@ -195,8 +216,8 @@ mod tests {
 
     #[test]
     fn only_equalities_are_selectors() {
-        assert_eq!(parse("a"), Err("invalid selector: [a]".into()));
-        assert_eq!(parse("a==b"), Err("invalid selector: [a  b]".into()));
+        assert_eq!(parse("a").unwrap_err().to_string(), "invalid selector: [a]");
+        assert_eq!(parse("a==b").unwrap_err().to_string(), "invalid selector: [a  b]");
         assert!(parse("a b=c").is_err());
         assert_eq!(parse(""), Ok(Labels::new()));
     }

@@ -61,7 +61,7 @@ impl Plugin for PodTolerationRestriction {
         let namespace = namespace(request).await?;
         let mut more = Vec::new();
         if request.operation == Operation::Create {
-            let given = of_annotation(&namespace, DEFAULTS).map_err(Status::internal)?;
+            let given = of_annotation(&namespace, DEFAULTS).map_err(internal)?;
             more = given.unwrap_or_else(|| self.settings.default.clone());
         }
         if !is_best_effort(object) {
@@ -83,7 +83,7 @@ impl Plugin for PodTolerationRestriction {
 
 impl PodTolerationRestriction {
     fn check(&self, namespace: &Value, pod: &Value) -> Result<(), Status> {
-        let of_namespace = of_annotation(namespace, ALLOWED).map_err(Status::internal)?;
+        let of_namespace = of_annotation(namespace, ALLOWED).map_err(internal)?;
         let (scope, allowed) = match &of_namespace {
             Some(list) => ("namespace", list),
             None => ("cluster", &self.settings.whitelist),
@@ -111,12 +111,23 @@ async fn namespace(request: &Request<'_>) -> Result<Arc<Value>, Status> {
     look().ok_or_else(|| Status::not_found(GroupResource { group: "", resource: "namespaces" }, request.namespace))
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("cannot decode {key}: {error}")]
+struct AnnotationError {
+    key: &'static str,
+    error: serde_json::Error,
+}
+
+fn internal(error: AnnotationError) -> Status {
+    Status::internal(error.to_string())
+}
+
 /// None where the namespace says nothing; an empty text is an empty list.
-fn of_annotation(namespace: &Value, key: &str) -> Result<Option<Vec<Value>>, String> {
+fn of_annotation(namespace: &Value, key: &'static str) -> Result<Option<Vec<Value>>, AnnotationError> {
     match namespace.annotation(key) {
         None => Ok(None),
         Some("") => Ok(Some(Vec::new())),
-        Some(text) => serde_json::from_str(text).map(Some).map_err(|error| format!("cannot decode {key}: {error}")),
+        Some(text) => serde_json::from_str(text).map(Some).map_err(|error| AnnotationError { key, error }),
     }
 }
 

@@ -7,6 +7,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Request};
+use crate::refusal::Refusal;
 use crate::write::store_status;
 
 const CLASSES: &str = "priorityclasses";
@@ -67,7 +68,7 @@ fn default_class(classes: &[Arc<Value>]) -> Option<Arc<Value>> {
     defaults.min_by_key(|class| class["value"].as_i64().unwrap_or(0)).cloned()
 }
 
-fn resolve(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
+fn resolve(pod: &mut Value, class: Option<&Value>) -> Result<(), Refusal> {
     let priority = class.and_then(|class| class["value"].as_i64()).unwrap_or(0);
     let policy = match class {
         Some(class) => class["preemptionPolicy"].as_str(),
@@ -79,7 +80,8 @@ fn resolve(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
         return Err(format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
              computed {priority} from the given PriorityClass name"
-        ));
+        )
+        .into());
     }
     let given = spec.get("preemptionPolicy").and_then(Value::as_str);
     if let (Some(given), Some(policy)) = (given, policy)
@@ -88,7 +90,8 @@ fn resolve(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
         return Err(format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
              controller computed {policy} from the given PriorityClass name"
-        ));
+        )
+        .into());
     }
     if let Some(class) = class {
         spec.insert("priorityClassName".into(), class.name().into());
@@ -111,13 +114,14 @@ fn keep(pod: &mut Value, old: &Value) {
     }
 }
 
-fn second_default(class: &Value, operation: Operation, classes: &[Arc<Value>]) -> Result<(), String> {
+fn second_default(class: &Value, operation: Operation, classes: &[Arc<Value>]) -> Result<(), Refusal> {
     if class["globalDefault"] != true {
         return Ok(());
     }
     match default_class(classes) {
         Some(other) if operation == Operation::Create || other.name() != class.name() => {
-            Err(format!("PriorityClass {} is already marked as default. Only one default can exist", other.name()))
+            Err(format!("PriorityClass {} is already marked as default. Only one default can exist", other.name())
+                .into())
         }
         _ => Ok(()),
     }
@@ -136,7 +140,7 @@ mod tests {
     fn check(spec: Value, class: Option<Value>, expected: Result<Value, &str>) {
         let mut pod = json!({"spec": spec});
         let outcome = resolve(&mut pod, class.as_ref()).map(|()| pod["spec"].clone());
-        assert_eq!(outcome, expected.map_err(String::from));
+        assert_eq!(outcome.map_err(|error| error.to_string()), expected.map_err(String::from));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::pod_resources::amounts;
 use super::{Operation, Plugin, Request};
+use crate::refusal::Refusal;
 use crate::write::store_status;
 
 pub struct RuntimeClass;
@@ -55,7 +56,7 @@ async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Arc<Value
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-fn apply(pod: &mut Value, class: &Value) -> Result<(), String> {
+fn apply(pod: &mut Value, class: &Value) -> Result<(), Refusal> {
     let spec = child_mut(pod, "spec");
     if let Some(overhead) = class.pointer("/overhead/podFixed").filter(|overhead| !overhead.is_null()) {
         if spec.get("overhead").is_some_and(|given| !given.is_null() && amounts(given) != amounts(overhead)) {
@@ -71,7 +72,7 @@ fn apply(pod: &mut Value, class: &Value) -> Result<(), String> {
                 let (wanted, given) = (text(value), text(given));
                 return Err(format!(
                     "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
-                ));
+                ).into());
             }
             _ => selector[key] = value.clone(),
         }
@@ -86,12 +87,12 @@ fn apply(pod: &mut Value, class: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn check_overhead(pod: &Value, class: Option<&Value>) -> Result<(), &'static str> {
+fn check_overhead(pod: &Value, class: Option<&Value>) -> Result<(), Refusal> {
     let given = amounts(&pod["spec"]["overhead"]);
     match class.and_then(|class| class.pointer("/overhead/podFixed")) {
-        Some(overhead) if amounts(overhead) != given => Err(MISMATCH),
+        Some(overhead) if amounts(overhead) != given => Err(MISMATCH.into()),
         None if !given.is_empty() => {
-            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".into())
         }
         _ => Ok(()),
     }
@@ -109,7 +110,8 @@ mod tests {
             "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm"}]}});
         let check = |spec: Value, expected: Result<Value, &str>| {
             let mut pod = json!({"spec": spec});
-            assert_eq!(apply(&mut pod, &class).map(|()| pod["spec"].clone()), expected.map_err(String::from));
+            let found = apply(&mut pod, &class).map(|()| pod["spec"].clone()).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         let tolerations = json!([{"key": "a"}, {"key": "vm"}]);
         check(

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Operation, Plugin, Request, secrets};
 use crate::names;
+use crate::refusal::Refusal;
 use crate::write::store_status;
 
 const DEFAULT: &str = "default";
@@ -44,14 +45,14 @@ impl Plugin for ServiceAccount {
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let Some(pod) = object.filter(|_| request.is_for("", "pods")) else { return Ok(()) };
-        let refuse = |why: String| request.forbidden(Some(pod), &why);
+        let refuse = |why: Refusal| request.forbidden(Some(pod), why);
         match (request.operation, request.subresource) {
             (Operation::Create, "") if is_mirror(pod) => check_mirror(pod).map_err(refuse),
             (Operation::Create, "") | (Operation::Update, "ephemeralcontainers") => {
                 let name = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("");
                 if name.is_empty() {
                     let why = format!("no service account specified for pod {}/{}", request.namespace, pod.name());
-                    return if request.operation == Operation::Create { Err(refuse(why)) } else { Ok(()) };
+                    return if request.operation == Operation::Create { Err(refuse(why.into())) } else { Ok(()) };
                 }
                 let account = find(request, pod, name).await?;
                 if !only_mountable(&account) {
@@ -167,7 +168,7 @@ fn volume(name: &str) -> Value {
 }
 
 /// A mirror pod is the kubelet's word for what runs already: nothing it names would be looked up.
-fn check_mirror(pod: &Value) -> Result<(), String> {
+fn check_mirror(pod: &Value) -> Result<(), Refusal> {
     let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("");
     if !account.is_empty() {
         return Err("a mirror pod may not reference service accounts".into());
@@ -190,7 +191,7 @@ fn only_mountable(account: &Value) -> bool {
 }
 
 /// A pod of a restricted account uses only the secrets that the account lists.
-fn check_secrets(pod: &Value, account: &Value, subresource: &str) -> Result<(), String> {
+fn check_secrets(pod: &Value, account: &Value, subresource: &str) -> Result<(), Refusal> {
     let listed = |field: &str, name: &Value| items(account, field).iter().any(|entry| entry["name"] == *name);
     let (spec, owner) = (&pod["spec"], account.name());
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();
@@ -213,7 +214,8 @@ fn check_secrets(pod: &Value, account: &Value, subresource: &str) -> Result<(), 
                         text(&container["name"]),
                         text(&variable["name"]),
                         text(secret)
-                    ));
+                    )
+                    .into());
                 }
             }
         }
@@ -227,7 +229,7 @@ fn check_secrets(pod: &Value, account: &Value, subresource: &str) -> Result<(), 
             return Err(format!(
                 "volume with secret.secretName=\"{}\" is not allowed because service account {owner} does not reference that secret",
                 text(secret)
-            ));
+            ).into());
         }
     }
     for (index, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
@@ -235,7 +237,7 @@ fn check_secrets(pod: &Value, account: &Value, subresource: &str) -> Result<(), 
             return Err(format!(
                 "imagePullSecrets[{index}].name=\"{}\" is not allowed because service account {owner} does not reference that imagePullSecret",
                 text(&secret["name"])
-            ));
+            ).into());
         }
     }
     Ok(())
@@ -290,7 +292,8 @@ mod tests {
     #[test]
     fn mirror_pods_reference_nothing() {
         let check = |spec: Value, expected: Result<(), &str>| {
-            assert_eq!(check_mirror(&json!({"spec": spec})), expected.map_err(String::from));
+            let found = check_mirror(&json!({"spec": spec})).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         check(json!({"containers": [{"name": "c"}]}), Ok(()));
         check(json!({"serviceAccountName": "x"}), Err("a mirror pod may not reference service accounts"));
@@ -305,7 +308,8 @@ mod tests {
             json!({"metadata": {"name": "a", "annotations": {MOUNTABLE_ONLY: "true"}}, "secrets": [{"name": "mine"}]});
         assert!(only_mountable(&account));
         let check = |spec: Value, expected: Result<(), &str>| {
-            assert_eq!(check_secrets(&json!({"spec": spec}), &account, ""), expected.map_err(String::from));
+            let found = check_secrets(&json!({"spec": spec}), &account, "").map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         check(json!({"volumes": [{"secret": {"secretName": "mine"}}]}), Ok(()));
         check(

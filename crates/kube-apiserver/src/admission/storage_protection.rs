@@ -9,6 +9,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Request};
+use crate::refusal::Refusal;
 
 pub struct StorageObjectInUseProtection;
 
@@ -61,7 +62,7 @@ fn protect(object: &mut Value, finalizer: &str) {
     }
 }
 
-fn check_resize(new: &Value, old: &Value, class: impl Fn(&str) -> Option<Arc<Value>>) -> Result<(), &'static str> {
+fn check_resize(new: &Value, old: &Value, class: impl Fn(&str) -> Option<Arc<Value>>) -> Result<(), Refusal> {
     let size = |claim: &Value| {
         claim.pointer("/spec/resources/requests/storage").and_then(|size| Quantity::from_value(size).ok())
     };
@@ -69,16 +70,16 @@ fn check_resize(new: &Value, old: &Value, class: impl Fn(&str) -> Option<Arc<Val
         return Ok(());
     }
     if old.pointer("/status/phase").and_then(Value::as_str) != Some("Bound") {
-        return Err("Only bound persistent volume claims can be expanded");
+        return Err("Only bound persistent volume claims can be expanded".into());
     }
     let grows = !class_of(new).is_empty() && class_of(new) == class_of(old);
     let grows = grows && class(class_of(new)).is_some_and(|class| class["allowVolumeExpansion"] == true);
-    match grows {
-        true => Ok(()),
-        false => Err(
-            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
-        ),
+    if grows {
+        return Ok(());
     }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support \
+               resize";
+    Err(why.into())
 }
 
 fn class_of(claim: &Value) -> &str {

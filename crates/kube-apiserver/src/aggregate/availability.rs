@@ -93,10 +93,7 @@ fn ready<'a>(slice: &'a Value, port_name: &str) -> impl Iterator<Item = (String,
 
 /// The status with that condition; None where it says so already.
 pub fn status(current: &Value, found: &Availability, now: &str) -> Option<Value> {
-    let mut status = match current["status"].is_object() {
-        true => current["status"].clone(),
-        false => json!({}),
-    };
+    let mut status = if current["status"].is_object() { current["status"].clone() } else { json!({}) };
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let before = conditions.iter().position(|condition| condition["type"] == "Available");
     let word = if found.available { "True" } else { "False" };

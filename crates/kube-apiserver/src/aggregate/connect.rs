@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::Remote;
 use crate::authn::User;
-use crate::outgoing::dial;
+use crate::outgoing::dial::{self, SendError};
 use crate::outgoing::relay::Outgoing;
 use crate::pki::{Credentials, Error};
 
@@ -103,25 +103,25 @@ pub fn introduce(headers: &mut HeaderMap, user: &User) {
 }
 
 /// Sends a request on a connection of its own: to one of the server's places, and to the next where nobody is there.
-pub async fn send(remote: &Remote, mut request: Request<Outgoing>) -> Result<Response<Incoming>, String> {
-    let name = ServerName::try_from(remote.server_name.clone()).map_err(|error| error.to_string())?;
+pub async fn send(remote: &Remote, mut request: Request<Outgoing>) -> Result<Response<Incoming>, SendError> {
+    let name = ServerName::try_from(remote.server_name.clone())?;
     let first = if remote.places.is_empty() { 0 } else { rand::random_range(0..remote.places.len()) };
-    let mut refused = String::from("no endpoints available");
+    let mut refused = SendError::NoEndpoints;
     for (host, port) in remote.places.iter().cycle().skip(first).take(remote.places.len()) {
         let connection = match dial::secured(host, *port, remote.tls.clone(), name.clone()).await {
             Ok(connection) => connection,
             Err(error) => {
-                refused = error;
+                refused = error.into();
                 continue;
             }
         };
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
-        let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+        let (mut sender, connection) = handshake?;
         // It ends with its answer, or when the answer is dropped because the client has gone.
         tasks::spawn(connection.with_upgrades());
-        let host = HeaderValue::from_str(&remote.server_name).map_err(|error| error.to_string())?;
+        let host = HeaderValue::from_str(&remote.server_name)?;
         request.headers_mut().insert(HOST, host);
-        return sender.send_request(request).await.map_err(|error| error.to_string());
+        return Ok(sender.send_request(request).await?);
     }
     Err(refused)
 }

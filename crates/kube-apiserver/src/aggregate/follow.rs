@@ -5,11 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use component_base::tasks;
 use futures::StreamExt;
-use http::Request;
-use http::header::{ACCEPT, HeaderValue};
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;
@@ -17,13 +14,12 @@ use store::cache::{self, Change, WatchScope, Watcher};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::ask::{AskError, ask};
 use super::availability::{self, Availability, Reference};
 use super::local::{self, Next};
 use super::{GROUP, Handler, PLURAL, Remote, Route, Way, connect, describe};
 use crate::app::App;
-use crate::authn::User;
 use crate::call::Call;
-use crate::outgoing::relay;
 use crate::resources::decode_stored;
 use crate::verbs::delete;
 use crate::write::{self, Owner, Part, Update};
@@ -388,8 +384,8 @@ async fn examine(identity: &connect::Identity, check: Check) -> (String, Known) 
         (Err(error), _) => (None, Availability::silent(&url, &error.to_string())),
         (Ok(way), None) => {
             let answered = tokio::time::timeout(CHECK_TIMEOUT, ask(&way, &path, &url)).await;
-            let found = match answered.unwrap_or_else(|_| Err("context deadline exceeded".into())) {
-                Err(why) => Availability::silent(&url, &why),
+            let found = match answered.unwrap_or(Err(AskError::Timeout)) {
+                Err(error) => Availability::silent(&url, &error.to_string()),
                 Ok(list) => {
                     described = describe::described(&list, &group, &version).unwrap_or(described);
                     let index = tokio::time::timeout(CHECK_TIMEOUT, ask(&way, "/openapi/v3", &url)).await;
@@ -414,34 +410,4 @@ async fn examine(identity: &connect::Identity, check: Check) -> (String, Known) 
         document,
     };
     (name, Known { spec, reference, route: Arc::new(route), found, failures: 0, next: None })
-}
-
-/// Asks as the aggregator itself; the answer must be JSON.
-async fn ask(way: &Way, path: &str, url: &str) -> Result<Value, String> {
-    let user =
-        User { name: "system:kube-aggregator".into(), groups: vec![crate::authz::MASTERS.into()], ..User::default() };
-    let mut headers = http::HeaderMap::new();
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    connect::introduce(&mut headers, &user);
-    let uri: http::Uri = path.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
-    let (code, bytes) = match way {
-        Way::Here(handler) => {
-            let mut request = Request::new(Bytes::new());
-            (*request.uri_mut(), *request.headers_mut()) = (uri, headers);
-            let response = handler(request).await;
-            (response.status(), response.into_body())
-        }
-        Way::Nowhere => return Err("no way to ask".into()),
-        Way::There(remote) => {
-            let mut request = Request::new(relay::empty());
-            (*request.uri_mut(), *request.headers_mut()) = (uri, headers);
-            let response = connect::send(remote, request).await.map_err(|error| format!("Get {url:?}: {error}"))?;
-            let code = response.status();
-            (code, crate::body::read(response.into_body()).await.map_err(|status| status.message)?)
-        }
-    };
-    if !code.is_success() {
-        return Err(format!("bad status from {url}: {}", code.as_u16()));
-    }
-    Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }

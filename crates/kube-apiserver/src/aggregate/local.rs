@@ -70,9 +70,10 @@ pub fn wanted(table: &Table) -> BTreeMap<String, Value> {
         if group == super::GROUP || wanted.contains_key(&name) {
             continue;
         }
-        let (priority, managed) = match custom {
-            true => (CUSTOM, ALWAYS),
-            false => ((group_priority(group, false), version_priority(group, version)), ON_START),
+        let (priority, managed) = if custom {
+            (CUSTOM, ALWAYS)
+        } else {
+            ((group_priority(group, false), version_priority(group, version)), ON_START)
         };
         wanted.insert(name.clone(), object(&name, group, version, priority, managed));
     }

@@ -9,6 +9,7 @@ mod availability;
 mod describe;
 mod proxy;
 mod connect;
+mod ask;
 mod follow;
 #[cfg(test)]
 mod tests;
@@ -109,17 +110,30 @@ impl Aggregator {
     }
 }
 
+/// Why a Service cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacesError {
+    #[error("services are not served")]
+    NotServed,
+    #[error("service {0:?} not found")]
+    NoService(String),
+    #[error("no service port {port} found for service {service:?}")]
+    NoPort { service: String, port: u16 },
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+}
+
 /// Where a Service can be reached now, or why it cannot, in the words of those who call webhooks.
-pub fn places(app: &crate::app::App, service: &Reference) -> Result<Vec<(String, u16)>, String> {
+pub fn places(app: &crate::app::App, service: &Reference) -> Result<Vec<(String, u16)>, PlacesError> {
     let table = app.table.load();
     let state = |group: &str, plural: &str| table.get(group, "v1", plural).and_then(|resource| resource.state.clone());
     let (Some(services), Some(slices)) = (state("", "services"), state("discovery.k8s.io", "endpointslices")) else {
-        return Err("services are not served".into());
+        return Err(PlacesError::NotServed);
     };
     follow::places_of(&services, &slices, service).map_err(|found| match found.reason {
-        "ServiceNotFound" => format!("service {:?} not found", service.name),
-        "ServicePortError" => format!("no service port {} found for service {:?}", service.port, service.name),
-        _ => format!("no endpoints available for service {:?}", service.name),
+        "ServiceNotFound" => PlacesError::NoService(service.name.clone()),
+        "ServicePortError" => PlacesError::NoPort { service: service.name.clone(), port: service.port },
+        _ => PlacesError::NoEndpoints(service.name.clone()),
     })
 }
 

@@ -65,7 +65,7 @@ async fn there(
         return match connect::send(remote, request).await {
             Ok(response) if redirects(&response) => Ok(redirected()),
             Ok(response) => relay::joined(caller.upgrade, response, running),
-            Err(error) => Ok(unreachable(app, route, &error)),
+            Err(error) => Ok(unreachable(app, route, &error.to_string())),
         };
     }
     let request = request.map(|_| relay::of_sent(caller.body));
@@ -82,7 +82,7 @@ async fn there(
             });
             Ok(Reply::from_parts(head, relay::pieces(body, running)))
         }
-        Err(error) => Ok(unreachable(app, route, &error)),
+        Err(error) => Ok(unreachable(app, route, &error.to_string())),
     }
 }
 

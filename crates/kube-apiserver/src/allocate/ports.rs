@@ -55,9 +55,9 @@ impl Ports {
 
     /// A stored RangeAllocation, whose range may be another one: what lies in both ranges counts.
     pub fn read(value: &[u8], range: RangeInclusive<u16>) -> Result<Ports, Status> {
-        let broken = |why: String| Status::internal(format!("cannot decode {KEY}: {why}"));
+        let broken = |error: PortsError| Status::internal(format!("cannot decode {KEY}: {error}"));
         let (spec, data) = match protobuf::open(value) {
-            Ok(envelope) => from_protobuf(envelope.raw).map_err(|error| broken(error.to_string()))?,
+            Ok(envelope) => from_protobuf(envelope.raw).map_err(|error| broken(error.into()))?,
             Err(_) => from_json(value).map_err(broken)?,
         };
         let first = spec.split('-').next().and_then(|text| text.parse::<u16>().ok()).unwrap_or(*range.start());
@@ -87,6 +87,17 @@ impl Ports {
     }
 }
 
+/// Why a stored RangeAllocation cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum PortsError {
+    #[error(transparent)]
+    Protobuf(#[from] protobuf::DecodeError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Data(#[from] base64::DecodeError),
+}
+
 /// The kind is served nowhere, so that no schema knows it: range is its second field, data its third.
 fn from_protobuf(raw: &[u8]) -> Result<(String, Vec<u8>), protobuf::DecodeError> {
     let (mut range, mut data) = (String::new(), Vec::new());
@@ -100,9 +111,9 @@ fn from_protobuf(raw: &[u8]) -> Result<(String, Vec<u8>), protobuf::DecodeError>
     Ok((range, data))
 }
 
-fn from_json(value: &[u8]) -> Result<(String, Vec<u8>), String> {
-    let value: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-    let data = STANDARD.decode(value["data"].as_str().unwrap_or("")).map_err(|error| error.to_string())?;
+fn from_json(value: &[u8]) -> Result<(String, Vec<u8>), PortsError> {
+    let value: Value = serde_json::from_slice(value)?;
+    let data = STANDARD.decode(value["data"].as_str().unwrap_or(""))?;
     Ok((value["range"].as_str().unwrap_or("").to_string(), data))
 }
 

@@ -22,38 +22,75 @@ pub struct Place {
     pub authorization: Option<HeaderValue>,
 }
 
-pub fn read(path: &Path) -> Result<Place, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let config = codec::decode_yaml(text.as_bytes()).map_err(|error| error.to_string())?.value;
+/// Why a kubeconfig leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error(transparent)]
+    Decode(#[from] codec::DecodeError),
+    #[error("it has no current-context")]
+    NoContext,
+    #[error("its context names no cluster")]
+    NoCluster,
+    #[error("user has {0}, which knarr does not support: use a certificate or a token")]
+    Credentials(&'static str),
+    #[error("its cluster has a proxy-url: knarr reaches webhooks directly")]
+    Proxy,
+    #[error("server: {0}")]
+    Server(http::uri::InvalidUri),
+    #[error("server: it must begin with https:// or http://")]
+    Scheme,
+    #[error("server: URL has no host")]
+    NoHost,
+    #[error("{field}-data: {error}")]
+    Data { field: &'static str, error: base64::DecodeError },
+    #[error("{field} {path}: {error}")]
+    File { field: &'static str, path: String, error: std::io::Error },
+    #[error("TLS: {0}")]
+    Tls(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the token is not plain text")]
+    Token,
+}
+
+impl KubeconfigError {
+    fn tls(error: impl std::error::Error + Send + Sync + 'static) -> KubeconfigError {
+        KubeconfigError::Tls(Box::new(error))
+    }
+}
+
+pub fn read(path: &Path) -> Result<Place, KubeconfigError> {
+    let text = std::fs::read_to_string(path)?;
+    let config = codec::decode_yaml(text.as_bytes())?.value;
     place(&config, path.parent().unwrap_or(Path::new(".")))
 }
 
-fn place(config: &Value, folder: &Path) -> Result<Place, String> {
+fn place(config: &Value, folder: &Path) -> Result<Place, KubeconfigError> {
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();
     let named = |list: &str, name: &str, field: &str| {
         let mut entries = config[list].as_array().into_iter().flatten();
         entries.find(|entry| entry["name"] == name).map(|entry| entry[field].clone())
     };
     let context = text(&config["current-context"]);
-    let context = named("contexts", &context, "context").ok_or("it has no current-context")?;
-    let cluster = named("clusters", &text(&context["cluster"]), "cluster").ok_or("its context names no cluster")?;
+    let context = named("contexts", &context, "context").ok_or(KubeconfigError::NoContext)?;
+    let cluster = named("clusters", &text(&context["cluster"]), "cluster").ok_or(KubeconfigError::NoCluster)?;
     let user = named("users", &text(&context["user"]), "user").unwrap_or_default();
     for field in ["exec", "auth-provider"] {
         if !user[field].is_null() {
-            return Err(format!("user has {field}, which knarr does not support: use a certificate or a token"));
+            return Err(KubeconfigError::Credentials(field));
         }
     }
     if cluster["proxy-url"].as_str().is_some_and(|url| !url.is_empty()) {
-        return Err("its cluster has a proxy-url: knarr reaches webhooks directly".into());
+        return Err(KubeconfigError::Proxy);
     }
 
-    let uri: http::Uri = text(&cluster["server"]).parse().map_err(|error| format!("server: {error}"))?;
+    let uri: http::Uri = text(&cluster["server"]).parse().map_err(KubeconfigError::Server)?;
     let secure = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err("server: it must begin with https:// or http://".into()),
+        _ => return Err(KubeconfigError::Scheme),
     };
-    let host = uri.host().ok_or("server: URL has no host")?.trim_matches(['[', ']']).to_string();
+    let host = uri.host().ok_or(KubeconfigError::NoHost)?.trim_matches(['[', ']']).to_string();
     Ok(Place {
         host,
         port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
@@ -64,42 +101,45 @@ fn place(config: &Value, folder: &Path) -> Result<Place, String> {
 }
 
 /// Data in the file itself, or in a file beside it.
-fn data(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
+fn data(value: &Value, field: &'static str, folder: &Path) -> Result<Option<Vec<u8>>, KubeconfigError> {
     if let Some(text) = value[format!("{field}-data")].as_str().filter(|text| !text.is_empty()) {
-        return STANDARD.decode(text).map(Some).map_err(|error| format!("{field}-data: {error}"));
+        return STANDARD.decode(text).map(Some).map_err(|error| KubeconfigError::Data { field, error });
     }
     match value[field].as_str().filter(|path| !path.is_empty()) {
-        Some(path) => std::fs::read(folder.join(path)).map(Some).map_err(|error| format!("{field} {path}: {error}")),
+        Some(path) => {
+            let read = std::fs::read(folder.join(path));
+            read.map(Some).map_err(|error| KubeconfigError::File { field, path: path.into(), error })
+        }
         None => Ok(None),
     }
 }
 
-fn tls(cluster: &Value, user: &Value, folder: &Path) -> Result<Arc<ClientConfig>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("TLS: {error}");
+fn tls(cluster: &Value, user: &Value, folder: &Path) -> Result<Arc<ClientConfig>, KubeconfigError> {
     let builder = match cluster["insecure-skip-tls-verify"].as_bool() {
-        Some(true) => trust::client_without_verification().map_err(|error| failed(&error))?,
+        Some(true) => trust::client_without_verification().map_err(KubeconfigError::tls)?,
         _ => {
             // As Go's client: without an authority, those that the system trusts.
             let trusted = match data(cluster, "certificate-authority", folder)? {
-                Some(bundle) => trust::bundle(&bundle).map_err(|error| failed(&error))?,
+                Some(bundle) => trust::bundle(&bundle).map_err(KubeconfigError::tls)?,
                 None => trust::system(),
             };
-            trust::client(trusted).map_err(|error| failed(&error))?
+            trust::client(trusted).map_err(KubeconfigError::tls)?
         }
     };
     let pair = (data(user, "client-certificate", folder)?, data(user, "client-key", folder)?);
     let (Some(certificate), Some(key)) = pair else { return Ok(Arc::new(builder.with_no_client_auth())) };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| failed(&error))?;
-    let config = builder.with_client_auth_cert(chain.map_err(|error| failed(&error))?, key);
-    Ok(Arc::new(config.map_err(|error| failed(&error))?))
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(KubeconfigError::tls)?;
+    let config = builder.with_client_auth_cert(chain.map_err(KubeconfigError::tls)?, key);
+    Ok(Arc::new(config.map_err(KubeconfigError::tls)?))
 }
 
-fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, String> {
+fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, KubeconfigError> {
     let token = match (user["token"].as_str(), user["tokenFile"].as_str()) {
         (Some(token), _) if !token.is_empty() => token.to_string(),
         (_, Some(path)) if !path.is_empty() => {
-            std::fs::read_to_string(folder.join(path)).map_err(|error| format!("tokenFile {path}: {error}"))?
+            let read = std::fs::read_to_string(folder.join(path));
+            read.map_err(|error| KubeconfigError::File { field: "tokenFile", path: path.into(), error })?
         }
         _ => String::new(),
     };
@@ -111,7 +151,7 @@ fn authorization(user: &Value, folder: &Path) -> Result<Option<HeaderValue>, Str
         }
         (token, _) => format!("Bearer {token}"),
     };
-    HeaderValue::from_str(&text).map(Some).map_err(|_| "the token is not plain text".into())
+    HeaderValue::from_str(&text).map(Some).map_err(|_| KubeconfigError::Token)
 }
 
 #[cfg(test)]
@@ -145,7 +185,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let check = |config: Value, expected: &str| {
-            assert_eq!(place(&config, Path::new("/")).err().as_deref(), Some(expected));
+            let error = place(&config, Path::new("/")).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some(expected));
         };
         check(json!({}), "it has no current-context");
         check(config("ftp://a", json!({})), "server: it must begin with https:// or http://");

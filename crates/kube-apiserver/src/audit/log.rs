@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::app::Clock;
+
 const MEGABYTE: u64 = 1024 * 1024;
 /// As upstream, where nothing is said.
 const MEGABYTES_DEFAULT: u64 = 100;
@@ -34,16 +36,15 @@ enum Output {
 struct Rotating {
     path: PathBuf,
     rotation: Rotation,
+    clock: Clock,
     file: File,
     written: u64,
 }
 
 impl Log {
-    pub fn open(path: &Path, rotation: Rotation) -> std::io::Result<Log> {
-        let output = match path.as_os_str() == "-" {
-            true => Output::Standard,
-            false => Output::File(Rotating::open(path, rotation)?),
-        };
+    pub fn open(path: &Path, rotation: Rotation, clock: Clock) -> std::io::Result<Log> {
+        let is_standard = path.as_os_str() == "-";
+        let output = if is_standard { Output::Standard } else { Output::File(Rotating::open(path, rotation, clock)?) };
         Ok(Log { output: Mutex::new(output) })
     }
 
@@ -59,13 +60,13 @@ impl Log {
 }
 
 impl Rotating {
-    fn open(path: &Path, rotation: Rotation) -> std::io::Result<Rotating> {
+    fn open(path: &Path, rotation: Rotation, clock: Clock) -> std::io::Result<Rotating> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)?;
         }
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         let written = file.metadata()?.len();
-        Ok(Rotating { path: path.into(), rotation, file, written })
+        Ok(Rotating { path: path.into(), rotation, clock, file, written })
     }
 
     fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
@@ -81,10 +82,10 @@ impl Rotating {
     }
 
     fn rotate(&mut self) -> std::io::Result<()> {
-        std::fs::rename(&self.path, aside(&self.path, Timestamp::now()))?;
-        *self = Rotating::open(&self.path, self.rotation)?;
-        let now = SystemTime::now();
-        for old in expired(&self.path, old_files(&self.path)?, self.rotation, now) {
+        let now = self.clock.now();
+        std::fs::rename(&self.path, aside(&self.path, now))?;
+        *self = Rotating::open(&self.path, self.rotation, self.clock.clone())?;
+        for old in expired(&self.path, old_files(&self.path)?, self.rotation, now.into()) {
             if let Err(error) = std::fs::remove_file(&old) {
                 tracing::warn!(path = %old.display(), %error, "cannot remove old audit log");
             }
@@ -137,6 +138,8 @@ fn expired(path: &Path, files: Vec<(PathBuf, SystemTime)>, rotation: Rotation, n
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use super::*;
 
     #[test]
@@ -144,12 +147,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/audit.log");
         let rotation = Rotation { megabytes_max: 1, files_max: 2, days_max: 0 };
-        let log = Log::open(&path, rotation).unwrap();
+        // Names differ by milliseconds.
+        let milliseconds = AtomicI64::new(1_800_000_000_000);
+        let clock = Clock::from_fn(move || {
+            Timestamp::from_millisecond(milliseconds.fetch_add(2, Ordering::Relaxed)).expect("a time")
+        });
+        let log = Log::open(&path, rotation, clock).unwrap();
         let line = vec![b'x'; 600 * 1024];
         for _ in 0..5 {
             log.write(&line);
-            // Names differ by milliseconds.
-            std::thread::sleep(Duration::from_millis(2));
         }
         let names: Vec<_> =
             std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();

@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub use log::Rotation;
 pub use record::{Asked, Record};
 
-use policy::Policy;
+use kubeconfig::KubeconfigError;
+use policy::{Policy, PolicyError};
 
 use crate::app::Clock;
 
@@ -49,6 +50,19 @@ impl Default for Config {
     }
 }
 
+/// Why auditing cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("read {}: {error}", path.display())]
+    Read { path: PathBuf, error: std::io::Error },
+    #[error("audit policy {}: {error}", path.display())]
+    Policy { path: PathBuf, error: PolicyError },
+    #[error("open audit log {}: {error}", path.display())]
+    Log { path: PathBuf, error: std::io::Error },
+    #[error("audit webhook configuration {}: {error}", path.display())]
+    Webhook { path: PathBuf, error: KubeconfigError },
+}
+
 pub struct Audit {
     policy: Policy,
     clock: Clock,
@@ -58,7 +72,7 @@ pub struct Audit {
 
 impl Audit {
     /// None where nothing is to be written down or there is no place for it.
-    pub fn start(config: &Config, clock: Clock, shutdown: CancellationToken) -> Result<Option<Audit>, String> {
+    pub fn start(config: &Config, clock: Clock, shutdown: CancellationToken) -> Result<Option<Audit>, AuditError> {
         if config.log_path.is_none() && config.webhook_config_file.is_none() {
             return Ok(None);
         }
@@ -66,20 +80,20 @@ impl Audit {
             tracing::warn!("auditing is off: --audit-policy-file is not set");
             return Ok(None);
         };
-        let text = std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
-        let policy = Policy::parse(&text).map_err(|error| format!("audit policy {}: {error}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| AuditError::Read { path: path.clone(), error })?;
+        let policy = Policy::parse(&text).map_err(|error| AuditError::Policy { path: path.clone(), error })?;
         let log = match &config.log_path {
             None => None,
             Some(path) => Some(
-                log::Log::open(path, config.rotation)
-                    .map_err(|error| format!("open audit log {}: {error}", path.display()))?,
+                log::Log::open(path, config.rotation, clock.clone())
+                    .map_err(|error| AuditError::Log { path: path.clone(), error })?,
             ),
         };
         let webhook = match &config.webhook_config_file {
             None => None,
             Some(path) => {
-                let place = kubeconfig::read(path)
-                    .map_err(|error| format!("audit webhook configuration {}: {error}", path.display()))?;
+                let place =
+                    kubeconfig::read(path).map_err(|error| AuditError::Webhook { path: path.clone(), error })?;
                 Some(webhook::Webhook::start(place, config.batch, shutdown))
             }
         };

@@ -106,19 +106,46 @@ impl Chosen {
     }
 }
 
+/// Why a policy is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error(transparent)]
+    Decode(#[from] codec::DecodeError),
+    #[error(transparent)]
+    Fields(#[from] serde_json::Error),
+    #[error("expected Policy of audit.k8s.io/v1, found {kind:?} of {api_version:?}")]
+    Kind { kind: String, api_version: String },
+    #[error("it has no rules: loaded illegal policy with 0 rules")]
+    NoRules,
+    #[error("rules[{index}]: {error}")]
+    Rule { index: usize, error: RuleError },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    #[error("rules cannot apply to both regular resources and non-resource URLs")]
+    Both,
+    #[error("nonResourceURLs: {0:?}: must begin with a '/' character")]
+    UrlStart(String),
+    #[error("nonResourceURLs: {0:?}: wildcards '*' must be the final character of the path")]
+    UrlWildcard(String),
+    #[error("resourceNames: using resourceNames requires at least one resource")]
+    NamesAlone,
+}
+
 impl Policy {
-    pub fn parse(text: &str) -> Result<Policy, String> {
-        let value = codec::decode_yaml(text.as_bytes()).map_err(|error| error.to_string())?.value;
-        let policy: Policy = serde_json::from_value(codec::without_nulls(value)).map_err(|error| error.to_string())?;
+    pub fn parse(text: &str) -> Result<Policy, PolicyError> {
+        let value = codec::decode_yaml(text.as_bytes())?.value;
+        let policy: Policy = serde_json::from_value(codec::without_nulls(value))?;
         if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {
             let Policy { api_version, kind, .. } = policy;
-            return Err(format!("expected Policy of audit.k8s.io/v1, found {kind:?} of {api_version:?}"));
+            return Err(PolicyError::Kind { kind, api_version });
         }
         if policy.rules.is_empty() {
-            return Err("it has no rules: loaded illegal policy with 0 rules".into());
+            return Err(PolicyError::NoRules);
         }
         for (index, rule) in policy.rules.iter().enumerate() {
-            rule.check().map_err(|error| format!("rules[{index}]: {error}"))?;
+            rule.check().map_err(|error| PolicyError::Rule { index, error })?;
         }
         Ok(policy)
     }
@@ -137,22 +164,22 @@ impl Policy {
 }
 
 impl Rule {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), RuleError> {
         let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         if of_resources && !self.non_resource_urls.is_empty() {
-            return Err("rules cannot apply to both regular resources and non-resource URLs".into());
+            return Err(RuleError::Both);
         }
         for url in &self.non_resource_urls {
             if url != "*" && !url.starts_with('/') {
-                return Err(format!("nonResourceURLs: {url:?}: must begin with a '/' character"));
+                return Err(RuleError::UrlStart(url.clone()));
             }
             if url.trim_end_matches('*').contains('*') || url.ends_with("**") {
-                return Err(format!("nonResourceURLs: {url:?}: wildcards '*' must be the final character of the path"));
+                return Err(RuleError::UrlWildcard(url.clone()));
             }
         }
         for resources in &self.resources {
             if !resources.resource_names.is_empty() && resources.resources.is_empty() {
-                return Err("resourceNames: using resourceNames requires at least one resource".into());
+                return Err(RuleError::NamesAlone);
             }
         }
         Ok(())
@@ -300,7 +327,7 @@ rules:
     #[test]
     fn mistakes_are_named() {
         let check = |text: &str, expected: &str| {
-            let error = Policy::parse(text).err().unwrap_or_default();
+            let error = Policy::parse(text).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(expected), "{text}: {error}");
         };
         let head = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: ";

@@ -180,10 +180,7 @@ impl Record {
     }
 
     fn shown(&self, object: Value) -> Value {
-        match self.chosen.omit_managed_fields {
-            true => without_managed_fields(object),
-            false => object,
-        }
+        if self.chosen.omit_managed_fields { without_managed_fields(object) } else { object }
     }
 
     fn write(&mut self, stage: Stage, at: Timestamp) {
@@ -248,9 +245,10 @@ fn decoded(content_type: &str, body: &[u8]) -> Option<Value> {
         let shape = api::schema::type_named(group, version, envelope.kind)?;
         return envelope.decode(shape, api::schema::field_numbers()).ok();
     }
-    match content_type.contains("yaml") {
-        true => codec::decode_yaml(body).ok().map(|decoded| decoded.value),
-        false => serde_json::from_slice(body).ok(),
+    if content_type.contains("yaml") {
+        codec::decode_yaml(body).ok().map(|decoded| decoded.value)
+    } else {
+        serde_json::from_slice(body).ok()
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use component_base::tasks;
-use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Batch;
 use super::kubeconfig::Place;
-use crate::outgoing::dial::{self, Connection};
+use crate::outgoing::dial::{self, Connection, SendError};
 
 /// Events that wait to be sent, as upstream; more are lost.
 const WAITING_MAX: usize = 10_000;
@@ -47,14 +47,13 @@ async fn send_all(place: Place, batch: Batch, mut waiting: mpsc::Receiver<Bytes>
         if !events.is_empty() {
             let sending = send(&place, batch, list(&events));
             // The last ones get one chance.
-            let sent = match stops {
-                true => tokio::time::timeout(SEND_TIMEOUT, post(&place, list(&events)))
-                    .await
-                    .unwrap_or(Err("timeout".into())),
-                false => sending.await,
+            let sent = if stops {
+                tokio::time::timeout(SEND_TIMEOUT, post(&place, list(&events))).await.unwrap_or(Err(PostError::Timeout))
+            } else {
+                sending.await
             };
             if let Err(error) = sent {
-                tracing::error!(events = events.len(), error, "cannot send audit events to webhook; dropping them");
+                tracing::error!(events = events.len(), %error, "cannot send audit events to webhook; dropping them");
             }
             events.clear();
         }
@@ -99,30 +98,41 @@ async fn gather(
     false
 }
 
-async fn send(place: &Place, batch: Batch, body: Bytes) -> Result<(), String> {
+/// Why events did not arrive.
+#[derive(Debug, thiserror::Error)]
+enum PostError {
+    #[error("timeout")]
+    Timeout,
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error("the webhook answered {0}")]
+    Code(StatusCode),
+}
+
+async fn send(place: &Place, batch: Batch, body: Bytes) -> Result<(), PostError> {
     let mut pause = batch.retry_after;
     for _ in 1..TRIES_MAX {
         match tokio::time::timeout(SEND_TIMEOUT, post(place, body.clone())).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => tracing::warn!(error, "cannot send audit events to webhook; retrying"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot send audit events to webhook; retrying"),
             Err(_) => tracing::warn!("audit webhook timed out; retrying"),
         }
         tokio::time::sleep(pause).await;
         pause = pause.mul_f64(1.5);
     }
-    tokio::time::timeout(SEND_TIMEOUT, post(place, body)).await.unwrap_or(Err("timeout".into()))
+    tokio::time::timeout(SEND_TIMEOUT, post(place, body)).await.unwrap_or(Err(PostError::Timeout))
 }
 
-async fn post(place: &Place, body: Bytes) -> Result<(), String> {
+async fn post(place: &Place, body: Bytes) -> Result<(), PostError> {
     let connection: Box<dyn Connection> = match &place.tls {
-        None => Box::new(dial::plain(&place.host, place.port).await?),
+        None => Box::new(dial::plain(&place.host, place.port).await.map_err(SendError::from)?),
         Some(tls) => {
-            let name = ServerName::try_from(place.host.clone()).map_err(|error| error.to_string())?;
-            dial::secured(&place.host, place.port, tls.clone(), name).await?
+            let name = ServerName::try_from(place.host.clone()).map_err(SendError::from)?;
+            dial::secured(&place.host, place.port, tls.clone(), name).await.map_err(SendError::from)?
         }
     };
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = handshake.map_err(SendError::from)?;
     // It ends with its answer.
     tasks::spawn(connection);
     let mut request = Request::post(&place.path)
@@ -131,15 +141,12 @@ async fn post(place: &Place, body: Bytes) -> Result<(), String> {
     if let Some(authorization) = &place.authorization {
         request = request.header(AUTHORIZATION, authorization);
     }
-    let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let request = request.body(Full::new(body)).map_err(SendError::from)?;
+    let answer = sender.send_request(request).await.map_err(SendError::from)?;
     let code = answer.status();
     // Read to its end, so that the other side sees an orderly one.
     let _ = answer.into_body().collect().await;
-    match code.is_success() {
-        true => Ok(()),
-        false => Err(format!("the webhook answered {code}")),
-    }
+    if code.is_success() { Ok(()) } else { Err(PostError::Code(code)) }
 }
 
 fn list(events: &[Bytes]) -> Bytes {

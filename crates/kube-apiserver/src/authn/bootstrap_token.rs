@@ -26,42 +26,65 @@ pub fn authenticate(token: &str, objects: &dyn Objects, now: Timestamp) -> Optio
     match check(&object, id, secret, now) {
         Ok(groups) => Some(User { name: format!("system:bootstrap:{id}"), groups, ..User::default() }),
         Err(reason) => {
-            tracing::debug!(secret = name, reason, "rejected bootstrap token");
+            tracing::debug!(secret = name, %reason, "rejected bootstrap token");
             None
         }
     }
 }
 
-fn check(object: &Node, id: &str, secret: &str, now: Timestamp) -> Result<Vec<String>, &'static str> {
+/// What is wrong with the Secret of a bootstrap token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Refused {
+    #[error("it is being deleted")]
+    Deleted,
+    #[error("its type is not bootstrap.kubernetes.io/token")]
+    Type,
+    #[error("its token-secret is another")]
+    Secret,
+    #[error("its token-id is not that of its name")]
+    Id,
+    #[error("its expiration is not a time")]
+    Expiration,
+    #[error("it has expired")]
+    Expired,
+    #[error("it is not meant for authentication")]
+    Usage,
+    #[error("its auth-extra-groups are not text")]
+    Groups,
+    #[error("one of its auth-extra-groups is not system:bootstrappers:...")]
+    Group,
+}
+
+fn check(object: &Node, id: &str, secret: &str, now: Timestamp) -> Result<Vec<String>, Refused> {
     if object.at("metadata").has("deletionTimestamp") {
-        return Err("it is being deleted");
+        return Err(Refused::Deleted);
     }
     if object.text("type") != "bootstrap.kubernetes.io/token" {
-        return Err("its type is not bootstrap.kubernetes.io/token");
+        return Err(Refused::Type);
     }
     let data = object.at("data");
     let field = |name: &str| -> Vec<u8> { STANDARD.decode(data.text(name)).unwrap_or_default() };
     if !are_equal(&field("token-secret"), secret.as_bytes()) {
-        return Err("its token-secret is another");
+        return Err(Refused::Secret);
     }
     if field("token-id") != id.as_bytes() {
-        return Err("its token-id is not that of its name");
+        return Err(Refused::Id);
     }
     let expiration = String::from_utf8(field("expiration")).unwrap_or_default();
     if !expiration.is_empty() {
-        let end: Timestamp = expiration.parse().map_err(|_| "its expiration is not a time")?;
+        let end: Timestamp = expiration.parse().map_err(|_| Refused::Expiration)?;
         if now >= end {
-            return Err("it has expired");
+            return Err(Refused::Expired);
         }
     }
     if field("usage-bootstrap-authentication") != b"true" {
-        return Err("it is not meant for authentication");
+        return Err(Refused::Usage);
     }
-    let extra = String::from_utf8(field("auth-extra-groups")).map_err(|_| "its auth-extra-groups are not text")?;
+    let extra = String::from_utf8(field("auth-extra-groups")).map_err(|_| Refused::Groups)?;
     let mut groups = BTreeSet::from([GROUP.to_string()]);
     for group in extra.split(',').filter(|group| !group.is_empty()) {
         if !is_extra_group(group) {
-            return Err("one of its auth-extra-groups is not system:bootstrappers:...");
+            return Err(Refused::Group);
         }
         groups.insert(group.to_string());
     }

@@ -10,6 +10,7 @@ use super::User;
 use super::anonymous::Anonymous;
 use super::oidc::{self, Configuration, Error, Issuers, TokenError};
 use super::webhook::{self, Webhook};
+use crate::app::Clock;
 use crate::audit::kubeconfig;
 use crate::configuration::{self, Applied, Reloads};
 use crate::outgoing::Client;
@@ -48,7 +49,7 @@ pub struct Loaded {
 
 impl Settings {
     /// `anonymous` is what the flag says, or its default.
-    pub fn load(&self, own_issuers: &[String], anonymous: bool) -> Result<Loaded, Error> {
+    pub fn load(&self, own_issuers: &[String], anonymous: bool, clock: Clock) -> Result<Loaded, Error> {
         let (mut config, mut text) = (Configuration::default(), String::new());
         if let Some(path) = &self.file {
             let wrong = |why| Error::File { path: path.clone(), why };
@@ -65,7 +66,7 @@ impl Settings {
             (None, _) => by_flag,
         };
         let webhook = self.webhook.as_ref().map(connect).transpose()?;
-        let metrics = Arc::new(oidc::Metrics::default());
+        let metrics = Arc::new(oidc::Metrics::new(clock));
         let issuers = Issuers::new(config.issuers, &Issuers::default(), &metrics)?;
         let dynamic = Dynamic {
             issuers: ArcSwap::from_pointee(issuers),

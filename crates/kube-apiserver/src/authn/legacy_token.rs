@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use machinery::node::Node;
 
-use super::service_account::{check_account, groups, user_name};
+use super::service_account::{TokenError, check_account, groups, user_name};
 use super::token_use::Uses;
 use super::{Objects, User};
 
@@ -13,29 +13,35 @@ pub(crate) const ISSUER: &str = "kubernetes/serviceaccount";
 /// Put on tokens nobody used for a year; the token is refused until the label is gone.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-pub fn check(claims: &Node, token: &str, objects: &dyn Objects, uses: &Uses, now: Timestamp) -> Result<User, String> {
-    let claim = |name: &str| match claims.text(&format!("kubernetes.io/serviceaccount/{name}")) {
-        "" => Err(format!("{name} claim is missing")),
+pub fn check(
+    claims: &Node,
+    token: &str,
+    objects: &dyn Objects,
+    uses: &Uses,
+    now: Timestamp,
+) -> Result<User, TokenError> {
+    let claim = |name: &'static str| match claims.text(&format!("kubernetes.io/serviceaccount/{name}")) {
+        "" => Err(TokenError::NoClaim(name)),
         text => Ok(text),
     };
     let (namespace, secret_name) = (claim("namespace")?, claim("secret.name")?);
     let (name, uid) = (claim("service-account.name")?, claim("service-account.uid")?);
     if claims.text("sub") != user_name(namespace, name) {
-        return Err("sub claim does not match the service account".into());
+        return Err(TokenError::Subject);
     }
-    let secret = objects.get("secrets", namespace, secret_name).ok_or("service account token has been invalidated")?;
+    let secret = objects.get("secrets", namespace, secret_name).ok_or(TokenError::Invalidated)?;
     let secret = Node::root(&secret);
     if secret.at("metadata").has("deletionTimestamp") {
-        return Err("service account token has been invalidated".into());
+        return Err(TokenError::Invalidated);
     }
     let stored = STANDARD.decode(secret.at("data").text("token")).unwrap_or_default();
     // The signature is proven already, so the time this takes tells nobody anything.
     if stored != token.as_bytes() {
-        return Err("service account token does not match server's copy".into());
+        return Err(TokenError::OtherCopy);
     }
     check_account(namespace, name, uid, objects, now)?;
     if secret.at("metadata").at("labels").has(INVALID_SINCE) {
-        return Err("service account token has been marked invalid".into());
+        return Err(TokenError::MarkedInvalid);
     }
     uses.note(secret.value, now);
     Ok(User { name: user_name(namespace, name), uid: uid.into(), groups: groups(namespace), ..User::default() })

@@ -33,6 +33,9 @@ use jiff::Timestamp;
 use machinery::status::Status;
 use serde_json::Value;
 
+use crate::app::Clock;
+use service_account::TokenError;
+
 pub use crate::pki::PeerCertificate;
 pub use anonymous::Anonymous;
 pub use dynamic::Dynamic;
@@ -73,9 +76,6 @@ pub trait Objects: Send + Sync {
     fn last_changed(&self, resource: &str) -> u64;
 }
 
-/// Where the time comes from, so that tests can own it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// Which methods are on, and what they trust. Client certificates are judged by the CAs of the connection's
 /// `pki::ClientAuthorities`.
 pub struct Config {
@@ -114,7 +114,7 @@ impl Authenticator {
         path: &str,
         objects: &dyn Objects,
     ) -> Result<User, Status> {
-        let now = (self.config.clock)();
+        let now = self.config.clock.now();
         let mut reasons = Vec::new();
         let certificates: [&(dyn Fn(&PeerCertificate) -> Outcome + Sync); 2] =
             [&|peer| front_proxy::authenticate(headers, peer, &self.config.front_proxy, now), &|peer| {
@@ -146,9 +146,9 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
         objects: &dyn Objects,
-    ) -> Result<(User, Vec<String>), String> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         let wanted = if audiences.is_empty() { self.config.service_accounts.audiences() } else { audiences };
-        let (user, audiences) = self.find_token(token, wanted, objects, (self.config.clock)()).await?;
+        let (user, audiences) = self.find_token(token, wanted, objects, self.config.clock.now()).await?;
         Ok((with_authenticated_group(user), audiences))
     }
 
@@ -165,7 +165,7 @@ impl Authenticator {
         let Some(token) = headers::bearer_token(headers) else { return Outcome::NotShown };
         match self.find_token(&token, self.config.service_accounts.audiences(), objects, now).await {
             Ok((user, _)) => Outcome::User(user),
-            Err(reason) => Outcome::Wrong(reason),
+            Err(error) => Outcome::Wrong(error.to_string()),
         }
     }
 
@@ -176,7 +176,7 @@ impl Authenticator {
         wanted: &[String],
         objects: &dyn Objects,
         now: Timestamp,
-    ) -> Result<(User, Vec<String>), String> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         let plain = self.config.token_file.find(token).cloned().or_else(|| {
             let enabled = self.config.bootstrap_tokens;
             enabled.then(|| bootstrap_token::authenticate(token, objects, now)).flatten()
@@ -187,7 +187,7 @@ impl Authenticator {
         let mut reasons = Vec::new();
         match self.config.service_accounts.verify(token, wanted, objects, now) {
             Some(Ok(found)) => return Ok(found),
-            Some(Err(reason)) => reasons.push(reason),
+            Some(Err(error)) => reasons.push(error.to_string()),
             None => {}
         }
         match self.config.dynamic.verify(token, now).await {
@@ -203,18 +203,14 @@ impl Authenticator {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(match reasons.as_slice() {
-            [] => "invalid bearer token".into(),
-            [one] => one.clone(),
-            several => format!("[{}]", several.join(", ")),
-        })
+        Err(if reasons.is_empty() { TokenError::Unknown } else { TokenError::Refused(reasons) })
     }
 
     /// Tokens of some kinds name no audience of ours: they are for this server.
-    fn for_this_server(&self, user: User, wanted: &[String]) -> Result<(User, Vec<String>), String> {
+    fn for_this_server(&self, user: User, wanted: &[String]) -> Result<(User, Vec<String>), TokenError> {
         let audiences = self.config.service_accounts.audiences();
         let ours: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
-        if ours.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, ours)) }
+        if ours.is_empty() { Err(TokenError::Unknown) } else { Ok((user, ours)) }
     }
 }
 

@@ -8,6 +8,7 @@ use super::jwt::{KeyError, PublicKeyEntry, SigningKey, Unverified};
 use super::token_cache::TokenCache;
 use super::token_use::Uses;
 use super::{CREDENTIAL_ID, Objects, User, legacy_token};
+use crate::refusal::together;
 
 /// Where a pod asks for this time, its mounted token really lives for a year, so that clients which never read it
 /// again keep working; `warnafter` says when they should have.
@@ -161,7 +162,7 @@ impl ServiceAccounts {
         wanted: &[String],
         objects: &dyn Objects,
         now: Timestamp,
-    ) -> Option<Result<(User, Vec<String>), String>> {
+    ) -> Option<Result<(User, Vec<String>), TokenError>> {
         if let Some(found) = self.cache.get(token, wanted, now) {
             return Some(Ok(found));
         }
@@ -186,9 +187,9 @@ impl ServiceAccounts {
         wanted: &[String],
         objects: &dyn Objects,
         now: Timestamp,
-    ) -> Result<(User, Vec<String>), String> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         if !unverified.is_signed_by(&self.keys) {
-            return Err("invalid signature".into());
+            return Err(TokenError::Signature);
         }
         let claims = Node::root(&unverified.claims);
         let legacy = claims.text("iss") == legacy_token::ISSUER;
@@ -199,11 +200,12 @@ impl ServiceAccounts {
         let good_for: Vec<String> = meant_for.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
         if good_for.is_empty() {
             let (meant_for, wanted) = (quoted(&meant_for), quoted(wanted));
-            return Err(format!("token audiences {meant_for} is invalid for the target audiences {wanted}"));
+            return Err(TokenError::Audiences { meant_for, wanted });
         }
-        let user = match legacy {
-            true => legacy_token::check(&claims, token, objects, &self.uses, now)?,
-            false => check(&claims, objects, now)?,
+        let user = if legacy {
+            legacy_token::check(&claims, token, objects, &self.uses, now)?
+        } else {
+            check(&claims, objects, now)?
         };
         Ok((user, good_for))
     }
@@ -247,6 +249,44 @@ pub fn groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }
 
+/// Why a token is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    #[error("invalid bearer token")]
+    Unknown,
+    #[error("invalid signature")]
+    Signature,
+    #[error("token audiences {meant_for} is invalid for the target audiences {wanted}")]
+    Audiences { meant_for: String, wanted: String },
+    #[error("service account token claims are incomplete")]
+    Incomplete,
+    #[error("service account token has expired")]
+    Expired,
+    #[error("service account token is not valid yet")]
+    NotYetValid,
+    #[error("service account token has been invalidated")]
+    Invalidated,
+    #[error("serviceaccounts {0:?} not found")]
+    NoAccount(String),
+    #[error("service account has been deleted")]
+    AccountDeleted,
+    #[error("service account UID ({actual}) does not match claim ({claimed})")]
+    AccountUid { actual: String, claimed: String },
+    #[error("{kind} UID ({actual}) does not match service account {kind} ref claim ({claimed})")]
+    BoundUid { kind: &'static str, actual: String, claimed: String },
+    #[error("{0} claim is missing")]
+    NoClaim(&'static str),
+    #[error("sub claim does not match the service account")]
+    Subject,
+    #[error("service account token does not match server's copy")]
+    OtherCopy,
+    #[error("service account token has been marked invalid")]
+    MarkedInvalid,
+    /// What those said who were asked, each a sentence.
+    #[error("{}", together(.0))]
+    Refused(Vec<String>),
+}
+
 /// The account must exist under the same uid, or the token belongs to an earlier one of that name.
 pub(super) fn check_account(
     namespace: &str,
@@ -254,15 +294,15 @@ pub(super) fn check_account(
     uid: &str,
     objects: &dyn Objects,
     now: Timestamp,
-) -> Result<(), String> {
+) -> Result<(), TokenError> {
     let account = objects.get("serviceaccounts", namespace, name);
-    let account = account.ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
+    let account = account.ok_or_else(|| TokenError::NoAccount(name.into()))?;
     if is_gone(&account, now) {
-        return Err("service account has been deleted".into());
+        return Err(TokenError::AccountDeleted);
     }
     let actual = Node::root(&account).at("metadata").text("uid");
     if actual != uid {
-        return Err(format!("service account UID ({actual}) does not match claim ({uid})"));
+        return Err(TokenError::AccountUid { actual: actual.into(), claimed: uid.into() });
     }
     Ok(())
 }
@@ -272,20 +312,20 @@ pub(super) fn is_gone(object: &Value, now: Timestamp) -> bool {
     deleted.and_then(|text| text.parse::<Timestamp>().ok()).is_some_and(|at| at < now - DELETION_LEEWAY)
 }
 
-fn check(claims: &Node, objects: &dyn Objects, now: Timestamp) -> Result<User, String> {
+fn check(claims: &Node, objects: &dyn Objects, now: Timestamp) -> Result<User, TokenError> {
     let seconds = now.as_second();
-    let Some(end) = claims.number("exp") else { return Err("service account token claims are incomplete".into()) };
+    let Some(end) = claims.number("exp") else { return Err(TokenError::Incomplete) };
     if seconds >= end {
-        return Err("service account token has expired".into());
+        return Err(TokenError::Expired);
     }
     if claims.number("nbf").is_some_and(|start| seconds < start) {
-        return Err("service account token is not valid yet".into());
+        return Err(TokenError::NotYetValid);
     }
     let private = claims.key("kubernetes.io");
     let account = private.at("serviceaccount");
     let (namespace, name, uid) = (private.text("namespace"), account.text("name"), account.text("uid"));
     if namespace.is_empty() || name.is_empty() || uid.is_empty() || claims.text("sub") != user_name(namespace, name) {
-        return Err("service account token claims are incomplete".into());
+        return Err(TokenError::Incomplete);
     }
     check_account(namespace, name, uid, objects, now)?;
 
@@ -317,21 +357,20 @@ fn check(claims: &Node, objects: &dyn Objects, now: Timestamp) -> Result<User, S
 }
 
 fn check_bound(
-    kind: &str,
+    kind: &'static str,
     resource: &str,
     namespace: &str,
     claim: &Node,
     objects: &dyn Objects,
     now: Timestamp,
-) -> Result<(), String> {
-    const INVALIDATED: &str = "service account token has been invalidated";
-    let object = objects.get(resource, namespace, claim.text("name")).ok_or(INVALIDATED)?;
+) -> Result<(), TokenError> {
+    let object = objects.get(resource, namespace, claim.text("name")).ok_or(TokenError::Invalidated)?;
     if is_gone(&object, now) {
-        return Err(INVALIDATED.into());
+        return Err(TokenError::Invalidated);
     }
     let (actual, uid) = (Node::root(&object).at("metadata").text("uid"), claim.text("uid"));
     if actual != uid {
-        return Err(format!("{kind} UID ({actual}) does not match service account {kind} ref claim ({uid})"));
+        return Err(TokenError::BoundUid { kind, actual: actual.into(), claimed: uid.into() });
     }
     Ok(())
 }

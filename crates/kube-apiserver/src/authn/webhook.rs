@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::User;
 use crate::outgoing::{Bounded, Client, Failed};
@@ -59,7 +60,7 @@ pub enum Review {
 }
 
 /// Why it said nothing. No text holds the token.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum AskError {
     #[error("Post \"{url}\": {source}")]
     Unreachable { url: String, source: Failed },
@@ -159,19 +160,18 @@ fn read(review: &Value, wanted: &[String], own: &[String]) -> Option<Review> {
     }
     let good: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
     let error = status["error"].as_str().unwrap_or_default();
-    match status["authenticated"].as_bool().unwrap_or(false) {
-        true if good.is_empty() => Some(Review::Unknown),
-        true => {
-            let user = &status["user"];
-            let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
-            let extra = user["extra"].as_object().into_iter().flatten();
-            let extra: BTreeMap<_, _> = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
-            let user = User { name: text("username"), uid: text("uid"), groups: texts(&user["groups"]), extra };
-            Some(Review::User(user, good))
-        }
-        false if error.is_empty() => Some(Review::Unknown),
-        false => Some(Review::Refused(error.to_owned())),
+    if !status["authenticated"].as_bool().unwrap_or(false) {
+        return Some(if error.is_empty() { Review::Unknown } else { Review::Refused(error.to_owned()) });
     }
+    if good.is_empty() {
+        return Some(Review::Unknown);
+    }
+    let user = &status["user"];
+    let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
+    let extra = user["extra"].as_object().into_iter().flatten();
+    let extra: BTreeMap<_, _> = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
+    let user = User { name: text("username"), uid: text("uid"), groups: texts(&user["groups"]), extra };
+    Some(Review::User(user, good))
 }
 
 fn key(token: &str, wanted: &[String]) -> Key {

@@ -62,9 +62,10 @@ impl Policies {
     }
 
     pub fn authorize(&self, a: &Attributes) -> Decision {
-        match self.0.iter().any(|policy| policy.allows(a)) {
-            true => Decision::Allow(String::new()),
-            false => Decision::NoOpinion("No policy matched.".into()),
+        if self.0.iter().any(|policy| policy.allows(a)) {
+            Decision::Allow(String::new())
+        } else {
+            Decision::NoOpinion("No policy matched.".into())
         }
     }
 
@@ -207,9 +208,10 @@ mod tests {
         let policies = policies(EXAMPLE).unwrap();
         let check = |name: &str, verb: &str, what: &str, namespace: &str, expected: bool| {
             let user = user(name, &["system:authenticated"]);
-            let a = match what.starts_with('/') {
-                true => Attributes::path(&user, verb, what),
-                false => Attributes { namespace, ..Attributes::resource(&user, verb, "", what) },
+            let a = if what.starts_with('/') {
+                Attributes::path(&user, verb, what)
+            } else {
+                Attributes { namespace, ..Attributes::resource(&user, verb, "", what) }
             };
             assert_eq!(policies.authorize(&a).is_allowed(), expected, "{name} {verb} {what}");
         };

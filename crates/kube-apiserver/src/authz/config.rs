@@ -8,7 +8,7 @@ use super::metrics::Metrics;
 use super::structured::{self, Entry, Kind};
 use super::webhook::{Conditions, FailurePolicy, Settings, Version, Webhook};
 use super::{Chain, Mode, abac};
-use crate::audit::kubeconfig;
+use crate::audit::kubeconfig::{self, KubeconfigError};
 use crate::configuration;
 use crate::outgoing::Client;
 
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("authorization-mode {0}: give --authorization-{1}")]
     Missing(&'static str, &'static str),
     #[error("read kubeconfig {path} of authorization webhook {name:?}: {why}")]
-    Kubeconfig { name: String, path: PathBuf, why: String },
+    Kubeconfig { name: String, path: PathBuf, why: KubeconfigError },
     #[error("authorizer type {0} is not allowed if it was not enabled at initial server startup")]
     NotAtStart(&'static str),
     #[error("missing required types: [{0}]")]

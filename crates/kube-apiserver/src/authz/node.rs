@@ -13,10 +13,13 @@ use serde_json::{Value, json};
 use super::rule::{Rule, rules_of};
 use super::{Attributes, Decision, node_uses as uses};
 use crate::authn::{Objects, User};
+use crate::refusal::Refusal;
 
 const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Upstream does not say why.
+const NO_OPINION: &str = "";
 
 /// What every kubelet may do, of the resources that are not divided among nodes.
 static COMMON_RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
@@ -47,11 +50,11 @@ pub fn authorize(a: &Attributes, objects: &dyn Objects) -> Decision {
     }
     match judge(a, node, objects) {
         Ok(()) => Decision::Allow(String::new()),
-        Err(reason) => Decision::NoOpinion(reason),
+        Err(reason) => Decision::NoOpinion(reason.to_string()),
     }
 }
 
-fn judge(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn judge(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     match (a.group, a.resource) {
         ("", "secrets" | "configmaps") => read_one(a, node, objects),
         ("", "persistentvolumeclaims") if a.subresource == "status" => match a.verb {
@@ -67,11 +70,11 @@ fn judge(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String
         ("", "nodes") => own_node(a, node),
         ("", "pods") => pod(a, node, objects),
         _ if COMMON_RULES.iter().any(|rule| rule.allows(a)) => Ok(()),
-        _ => Err(String::new()),
+        _ => Err(NO_OPINION.into()),
     }
 }
 
-fn read_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn read_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     match a.verb {
         "get" | "list" | "watch" if !a.subresource.is_empty() => Err("cannot read subresource".into()),
         "get" | "list" | "watch" if a.namespace.is_empty() => {
@@ -82,7 +85,7 @@ fn read_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Str
     }
 }
 
-fn get_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn get_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     if a.verb != "get" {
         return Err("can only get individual resources of this type".into());
     }
@@ -92,7 +95,7 @@ fn get_one(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Stri
     related(a, node, objects)
 }
 
-fn service_account(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn service_account(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     match (a.verb, a.subresource) {
         ("get", "") => related(a, node, objects),
         ("create", "token") if !a.name.is_empty() => related(a, node, objects),
@@ -101,12 +104,12 @@ fn service_account(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<
     }
 }
 
-fn lease(a: &Attributes, node: &str) -> Result<(), String> {
+fn lease(a: &Attributes, node: &str) -> Result<(), Refusal> {
     if !matches!(a.verb, "get" | "create" | "update" | "patch" | "delete") {
         return Err("can only get, create, update, patch, or delete a node lease".into());
     }
     if a.namespace != LEASE_NAMESPACE {
-        return Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"));
+        return Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace").into());
     }
     // A create carries its name in the body; NodeRestriction compares it.
     if a.verb != "create" && a.name != node {
@@ -115,7 +118,7 @@ fn lease(a: &Attributes, node: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn csi_node(a: &Attributes, node: &str) -> Result<(), String> {
+fn csi_node(a: &Attributes, node: &str) -> Result<(), Refusal> {
     if !matches!(a.verb, "get" | "create" | "update" | "patch" | "delete") {
         return Err("can only get, create, update, patch, or delete a CSINode".into());
     }
@@ -128,7 +131,7 @@ fn csi_node(a: &Attributes, node: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn resource_slice(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn resource_slice(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     if !a.subresource.is_empty() {
         return Err("cannot authorize ResourceSlice subresources".into());
     }
@@ -145,21 +148,21 @@ fn resource_slice(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(
     }
 }
 
-fn own_node(a: &Attributes, node: &str) -> Result<(), String> {
+fn own_node(a: &Attributes, node: &str) -> Result<(), Refusal> {
     match (a.subresource, a.verb, a.name) {
         ("", "create" | "update" | "patch", _) | ("status", "update" | "patch", _) => Ok(()),
         ("", "get" | "list" | "watch", name) if name == node => Ok(()),
         ("", "get" | "list" | "watch", "") => {
-            Err(format!("node '{node}' cannot read all nodes, only its own Node object"))
+            Err(format!("node '{node}' cannot read all nodes, only its own Node object").into())
         }
         ("", "get" | "list" | "watch", name) => {
-            Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
+            Err(format!("node '{node}' cannot read '{name}', only its own Node object").into())
         }
-        _ => Err(String::new()),
+        _ => Err(NO_OPINION.into()),
     }
 }
 
-fn pod(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn pod(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     match (a.subresource, a.verb) {
         ("", "get") => related(a, node, objects),
         ("", "list" | "watch") if selects(a.field_selector, "spec.nodeName", node) => Ok(()),
@@ -167,7 +170,7 @@ fn pod(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> 
         ("", "list" | "watch") => Err("can only list/watch pods with spec.nodeName field selector".into()),
         // Mirror pods; NodeRestriction keeps these to the node's own.
         ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
-        _ => Err(String::new()),
+        _ => Err(NO_OPINION.into()),
     }
 }
 
@@ -180,7 +183,7 @@ fn selects(selector: &str, field: &str, value: &str) -> bool {
 }
 
 /// Whether a pod on the node leads to the object.
-fn related(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> {
+fn related(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
     if a.name.is_empty() {
         return Err("No Object name found".into());
     }
@@ -210,7 +213,7 @@ fn related(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Stri
         }
         _ => false,
     };
-    if found { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
+    if found { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object").into()) }
 }
 
 /// The pods that bring rights to their node. A mirror pod is the kubelet's own writing and proves nothing.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::rule::{Rule, rules_of};
 use super::{Attributes, Decision};
 use crate::authn::{Objects, User};
+use crate::refusal::together;
 
 const KINDS: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
 
@@ -35,9 +36,18 @@ struct Grants {
     groups: HashMap<String, Vec<Grant>>,
 }
 
+/// Why a binding gives nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoleError {
+    #[error("unsupported role reference kind: {0:?}")]
+    Kind(String),
+    #[error("{singular}.rbac.authorization.k8s.io {name:?} not found")]
+    NotFound { singular: &'static str, name: String },
+}
+
 /// What one subject of one binding receives.
 struct Grant {
-    rules: Result<Arc<[Rule]>, String>,
+    rules: Result<Arc<[Rule]>, RoleError>,
     /// `ClusterRoleBinding "a" of ClusterRole "b" to User "c"`
     source: String,
 }
@@ -59,7 +69,7 @@ impl Rbac {
                     return Decision::Allow(format!("RBAC: allowed by {}", grant.source));
                 }
                 Ok(_) => {}
-                Err(error) => errors.push(error.as_str()),
+                Err(error) => errors.push(error),
             }
         }
         match aggregate_errors(errors) {
@@ -75,7 +85,7 @@ impl Rbac {
         for grant in index.grants(user, namespace) {
             match &grant.rules {
                 Ok(granted) => rules.extend_from_slice(granted),
-                Err(error) => errors.push(error.as_str()),
+                Err(error) => errors.push(error),
             }
         }
         (rules, aggregate_errors(errors))
@@ -99,13 +109,17 @@ impl Rbac {
 }
 
 /// The rules of a role that a binding refers to.
-pub(crate) fn referenced_rules(role_ref: &Value, namespace: &str, objects: &dyn Objects) -> Result<Vec<Rule>, String> {
+pub(crate) fn referenced_rules(
+    role_ref: &Value,
+    namespace: &str,
+    objects: &dyn Objects,
+) -> Result<Vec<Rule>, RoleError> {
     let role_ref = Node::root(role_ref);
     let name = role_ref.text("name");
     let (resource, singular, namespace) = match role_ref.text("kind") {
         "Role" => ("roles", "role", namespace),
         "ClusterRole" => ("clusterroles", "clusterrole", ""),
-        other => return Err(format!("unsupported role reference kind: {other:?}")),
+        other => return Err(RoleError::Kind(other.to_string())),
     };
     let role = objects.get(resource, namespace, name);
     role.map(|role| rules_of(&role)).ok_or_else(|| not_found(singular, name))
@@ -137,7 +151,7 @@ impl Index {
                     let role = roles.get(&(namespace.to_string(), name.to_string()));
                     role.cloned().ok_or_else(|| not_found("role", name))
                 }
-                other => Err(format!("unsupported role reference kind: {other:?}")),
+                other => Err(RoleError::Kind(other.to_string())),
             };
             let source = format!("RoleBinding {:?}", format!("{}/{namespace}", name_of(binding)));
             index.namespaces.entry(namespace.to_string()).or_default().add(binding, rules, &source);
@@ -153,7 +167,7 @@ impl Index {
 }
 
 impl Grants {
-    fn add(&mut self, binding: &Value, rules: Result<Arc<[Rule]>, String>, binding_name: &str) {
+    fn add(&mut self, binding: &Value, rules: Result<Arc<[Rule]>, RoleError>, binding_name: &str) {
         let binding = Node::root(binding);
         let role = binding.at("roleRef");
         let own_namespace = binding.at("metadata").text("namespace");
@@ -188,17 +202,14 @@ fn namespace_of(object: &Value) -> &str {
     object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("")
 }
 
-fn not_found(singular: &str, name: &str) -> String {
-    format!("{singular}.rbac.authorization.k8s.io {name:?} not found")
+fn not_found(singular: &'static str, name: &str) -> RoleError {
+    RoleError::NotFound { singular, name: name.to_string() }
 }
 
 /// One error stands alone; several stand in brackets, each once.
-fn aggregate_errors(mut errors: Vec<&str>) -> Option<String> {
-    errors.sort_unstable();
-    errors.dedup();
-    match errors.as_slice() {
-        [] => None,
-        [one] => Some(one.to_string()),
-        several => Some(format!("[{}]", several.join(", "))),
-    }
+fn aggregate_errors(errors: Vec<&RoleError>) -> Option<String> {
+    let mut sentences: Vec<String> = errors.into_iter().map(ToString::to_string).collect();
+    sentences.sort_unstable();
+    sentences.dedup();
+    (!sentences.is_empty()).then(|| together(&sentences))
 }

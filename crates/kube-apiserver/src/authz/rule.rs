@@ -42,11 +42,10 @@ impl Rule {
 
     /// Whether everything `other` allows is allowed by this rule alone. `other` comes from `split`.
     fn covers(&self, other: &Rule) -> bool {
-        let names = match other.resource_names.is_empty() {
-            true => self.resource_names.is_empty(),
-            false => {
-                self.resource_names.is_empty() || other.resource_names.iter().all(|n| self.resource_names.contains(n))
-            }
+        let names = if other.resource_names.is_empty() {
+            self.resource_names.is_empty()
+        } else {
+            self.resource_names.is_empty() || other.resource_names.iter().all(|n| self.resource_names.contains(n))
         };
         names
             && other.verbs.iter().all(|verb| has(&self.verbs, verb))

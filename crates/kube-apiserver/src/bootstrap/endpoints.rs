@@ -110,11 +110,11 @@ async fn leave(app: &Arc<App>) -> Result<(), Status> {
         store.write_if(&key, Expect::At(entry.revision), Change::Delete).await.map_err(store_status)?;
     }
     let others = living(app).await?;
-    match others.is_empty() {
-        // The last one leaves its address behind: an empty list would help nobody.
-        true => Ok(()),
-        false => write(app, &others).await,
+    // The last one leaves its address behind: an empty list would help nobody.
+    if others.is_empty() {
+        return Ok(());
     }
+    write(app, &others).await
 }
 
 async fn living(app: &Arc<App>) -> Result<Vec<SocketAddr>, Status> {

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio_util::sync::CancellationToken;
 
+use crate::app::Clock;
+
 /// How often the file is looked at. Upstream is told by the kernel and looks once a minute beside; a look a second costs
 /// nothing, and works on every file system and for links that are replaced.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -52,6 +54,7 @@ pub enum Applied {
 pub async fn follow<F: Future<Output = Applied>>(
     mut followed: Follow,
     reloads: &Reloads,
+    clock: &Clock,
     apply: impl Fn(String) -> F,
     shutdown: CancellationToken,
 ) {
@@ -67,23 +70,23 @@ pub async fn follow<F: Future<Output = Applied>>(
             Ok(text) if text == followed.text => continue,
             Ok(text) => text,
             Err(error) => {
-                reloads.fail(followed.what, &error.to_string());
+                reloads.fail(followed.what, &error.to_string(), clock);
                 wait = RETRY_AFTER;
                 continue;
             }
         };
         match apply(text.clone()).await {
             Applied::Yes => {
-                reloads.succeed(&text);
+                reloads.succeed(&text, clock);
                 tracing::info!(path = %followed.path.display(), "reloaded {}", followed.what);
                 followed.text = text;
             }
             Applied::Refused(why) => {
-                reloads.fail(followed.what, &why);
+                reloads.fail(followed.what, &why, clock);
                 followed.text = text;
             }
             Applied::NotNow(why) => {
-                reloads.fail(followed.what, &why);
+                reloads.fail(followed.what, &why, clock);
                 wait = RETRY_AFTER;
             }
         }
@@ -95,17 +98,17 @@ impl Reloads {
         *self.hash.lock() = hash(text);
     }
 
-    fn succeed(&self, text: &str) {
+    fn succeed(&self, text: &str, clock: &Clock) {
         self.in_use(text);
         self.succeeded.fetch_add(1, Ordering::Relaxed);
-        self.last_success.store(now(), Ordering::Relaxed);
+        self.last_success.store(seconds(clock), Ordering::Relaxed);
         *self.wrong.lock() = None;
     }
 
-    fn fail(&self, what: &str, why: &str) {
+    fn fail(&self, what: &str, why: &str, clock: &Clock) {
         tracing::error!(error = why, "cannot reload {what}; keeping the old one");
         self.failed.fetch_add(1, Ordering::Relaxed);
-        self.last_failure.store(now(), Ordering::Relaxed);
+        self.last_failure.store(seconds(clock), Ordering::Relaxed);
         *self.wrong.lock() = Some(why.to_owned());
     }
 
@@ -155,6 +158,6 @@ pub fn hash(text: &str) -> String {
     format!("sha256:{hex}")
 }
 
-fn now() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
+fn seconds(clock: &Clock) -> u64 {
+    u64::try_from(clock.now().as_second()).unwrap_or_default()
 }

@@ -29,6 +29,8 @@ const PARALLEL: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: usize = 600;
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Names of definitions that wait to be tried again. Whoever finds the queue full waits too.
+const FAILURES_MAX: usize = 64;
 
 /// What a first request to delete a definition adds to it.
 pub fn mark(resource: &Resource, definition: &mut Value, now: &str) {
@@ -47,12 +49,12 @@ pub fn mark(resource: &Resource, definition: &mut Value, now: &str) {
 /// The definitions whose end is under way, one task each.
 pub struct Ending {
     running: Arc<Mutex<HashSet<String>>>,
-    failures: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+    failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
 }
 
 impl Default for Ending {
     fn default() -> Ending {
-        Ending { running: Arc::default(), failures: mpsc::unbounded_channel() }
+        Ending { running: Arc::default(), failures: mpsc::channel(FAILURES_MAX) }
     }
 }
 
@@ -79,7 +81,7 @@ impl Ending {
                 tracing::warn!(definition = definition.name(), %error, "cannot delete objects of CustomResourceDefinition; retrying");
                 tokio::time::sleep(RETRY_AFTER).await;
                 // The follower is gone only when the server stops.
-                let _ = failures.send(definition.name().into());
+                let _ = failures.send(definition.name().into()).await;
             }
         });
     }
@@ -101,9 +103,10 @@ async fn end(app: &Arc<App>, definition: &Value) -> Result<(), Status> {
     change(app, name, Part::Main, |current| {
         let kept: Vec<Value> =
             current.finalizers().into_iter().filter(|held| *held != FINALIZER).map(Into::into).collect();
-        match kept.is_empty() {
-            true => current.meta_mut().remove("finalizers"),
-            false => current.meta_mut().insert("finalizers".into(), kept.into()),
+        if kept.is_empty() {
+            current.meta_mut().remove("finalizers")
+        } else {
+            current.meta_mut().insert("finalizers".into(), kept.into())
         };
     })
     .await

@@ -1,6 +1,7 @@
 //! Conversion by webhook: objects of a custom kind are brought from one of its versions into another by whoever wrote its
 //! definition. What comes back is checked: it must be the same object still, in the version that was asked for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,16 +11,53 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::names;
-use crate::webhooks::{self, Hook};
+use crate::webhooks::{self, Failed, Hook, HookError, NotJson};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How many objects of a list are sent at once.
 const OBJECTS_MAX: usize = 256;
 
+/// Why objects were not converted, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum ConvertError {
+    #[error("{0}")]
+    Hook(Arc<HookError>),
+    #[error("no supported conversion review versions")]
+    NoVersion,
+    #[error("{}", .0.why)]
+    Call(Failed),
+    #[error(transparent)]
+    Decode(#[from] NotJson),
+    #[error("expected webhook response of {wanted}, Kind=ConversionReview, got {got}, Kind={kind}")]
+    Review { wanted: String, got: String, kind: String },
+    #[error("no response provided")]
+    NoResponse,
+    #[error("expected response.uid={expected:?}, got {found:?}")]
+    Uid { expected: String, found: String },
+    #[error("response.result.status was '{0}', not 'Success'")]
+    NoSuccess(String),
+    /// The webhook's own sentence.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why a converted object is not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ConvertedError {
+    #[error("invalid groupVersion (expected {expected}, received {found})")]
+    Version { expected: String, found: String },
+    #[error("must have the same {what}: {expected} != {found}")]
+    Changed { what: &'static str, expected: String, found: String },
+    #[error("missing metadata in converted object")]
+    NoMetadata,
+    #[error("invalid metadata.{0} in converted object")]
+    Metadata(&'static str),
+}
+
 /// How the objects of one definition are converted.
 pub struct Converter {
-    hook: Result<Hook, String>,
+    hook: Result<Hook, Arc<HookError>>,
     /// The first version of the review that both sides know.
     review_version: Option<&'static str>,
 }
@@ -34,7 +72,7 @@ impl Converter {
         let webhook = &conversion["webhook"];
         let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let known = versions.filter_map(|version| ["v1", "v1beta1"].into_iter().find(|known| *known == version));
-        Some(Converter { hook: Hook::of(&webhook["clientConfig"]), review_version: { known }.next() })
+        Some(Converter { hook: Hook::of(&webhook["clientConfig"]).map_err(Arc::new), review_version: { known }.next() })
     }
 
     /// The objects in that version, in their order. Those that have it already are not sent.
@@ -52,7 +90,8 @@ impl Converter {
             }
             let mut checked = Vec::with_capacity(sent.len());
             for (index, (original, converted)) in sent.iter().zip(answered).enumerate() {
-                let bad = |why| failed(format!("returned invalid converted object at index {index}: {why}"));
+                let bad =
+                    |why: ConvertedError| failed(format!("returned invalid converted object at index {index}: {why}"));
                 checked.push(check(original, converted, desired).map_err(bad)?);
             }
             for (place, object) in places.iter().zip(checked) {
@@ -62,38 +101,38 @@ impl Converter {
         Ok(objects)
     }
 
-    async fn ask(&self, app: &App, objects: &[&Value], desired: &str) -> Result<Vec<Value>, String> {
-        let hook = self.hook.as_ref().map_err(Clone::clone)?;
-        let version = self.review_version.ok_or("no supported conversion review versions")?;
+    async fn ask(&self, app: &App, objects: &[&Value], desired: &str) -> Result<Vec<Value>, ConvertError> {
+        let hook = self.hook.as_ref().map_err(|error| ConvertError::Hook(error.clone()))?;
+        let version = self.review_version.ok_or(ConvertError::NoVersion)?;
         let uid = names::uid();
         let review = json!({"kind": "ConversionReview", "apiVersion": format!("{GROUP}/{version}"),
             "request": {"uid": uid, "desiredAPIVersion": desired, "objects": objects}});
         let body = Bytes::from(review.to_string());
-        let answered = webhooks::post(app, hook, body, TIMEOUT).await.map_err(|failed| failed.why)?;
+        let answered = webhooks::post(app, hook, body, TIMEOUT).await.map_err(ConvertError::Call)?;
         read(version, &uid, webhooks::decoded(&answered)?)
     }
 }
 
 /// The converted objects of a good answer.
-fn read(version: &str, uid: &str, mut review: Value) -> Result<Vec<Value>, String> {
+fn read(version: &str, uid: &str, mut review: Value) -> Result<Vec<Value>, ConvertError> {
     let wanted = format!("{GROUP}/{version}");
     let (api_version, kind) = (text(&review["apiVersion"]), text(&review["kind"]));
     if api_version != wanted || kind != "ConversionReview" {
         let got = if api_version.is_empty() { "/" } else { api_version };
-        return Err(format!("expected webhook response of {wanted}, Kind=ConversionReview, got {got}, Kind={kind}"));
+        return Err(ConvertError::Review { wanted, got: got.to_string(), kind: kind.to_string() });
     }
     let response = &mut review["response"];
     if !response.is_object() {
-        return Err("no response provided".into());
+        return Err(ConvertError::NoResponse);
     }
     if version == "v1" && response["uid"] != uid {
-        return Err(format!("expected response.uid={uid:?}, got {:?}", text(&response["uid"])));
+        return Err(ConvertError::Uid { expected: uid.into(), found: text(&response["uid"]).into() });
     }
     let result = &response["result"];
     if result["status"] != "Success" {
         return Err(match text(&result["message"]) {
-            "" => format!("response.result.status was '{}', not 'Success'", text(&result["status"])),
-            message => message.to_string(),
+            "" => ConvertError::NoSuccess(text(&result["status"]).to_string()),
+            message => ConvertError::Refused(message.to_string()),
         });
     }
     match response["convertedObjects"].take() {
@@ -103,10 +142,10 @@ fn read(version: &str, uid: &str, mut review: Value) -> Result<Vec<Value>, Strin
 }
 
 /// The same object in another version: of its metadata only labels and annotations may be others.
-fn check(original: &Value, mut converted: Value, desired: &str) -> Result<Value, String> {
+fn check(original: &Value, mut converted: Value, desired: &str) -> Result<Value, ConvertedError> {
     if converted["apiVersion"] != desired {
-        let found = text(&converted["apiVersion"]);
-        return Err(format!("invalid groupVersion (expected {desired}, received {found})"));
+        let found = text(&converted["apiVersion"]).to_string();
+        return Err(ConvertedError::Version { expected: desired.to_string(), found });
     }
     let kinds = (text(&original["kind"]), text(&converted["kind"]));
     for (what, expected, found) in [
@@ -116,11 +155,11 @@ fn check(original: &Value, mut converted: Value, desired: &str) -> Result<Value,
         ("UID", original.uid(), converted.uid()),
     ] {
         if expected != found {
-            return Err(format!("must have the same {what}: {expected} != {found}"));
+            return Err(ConvertedError::Changed { what, expected: expected.into(), found: found.into() });
         }
     }
     if !converted["metadata"].is_object() {
-        return Err("missing metadata in converted object".into());
+        return Err(ConvertedError::NoMetadata);
     }
     let mut metadata = original["metadata"].clone();
     for field in ["labels", "annotations"] {
@@ -129,7 +168,7 @@ fn check(original: &Value, mut converted: Value, desired: &str) -> Result<Value,
         match (texts, given.is_null(), metadata.as_object_mut()) {
             (true, _, Some(map)) => drop(map.insert(field.into(), given)),
             (_, true, Some(map)) => drop(map.remove(field)),
-            _ => return Err(format!("invalid metadata.{field} in converted object")),
+            _ => return Err(ConvertedError::Metadata(field)),
         }
     }
     converted["metadata"] = metadata;
@@ -153,7 +192,7 @@ mod tests {
             converted["apiVersion"] = "a/v2".into();
             change(&mut converted);
             let found = check(&original, converted, "a/v2").map(|object| object["metadata"].clone());
-            assert_eq!(found.as_ref().map_err(String::as_str), expected.as_ref().map_err(|text| *text));
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(String::from));
         };
         let changed = json!({"name": "n", "uid": "u", "generation": 3, "labels": {"new": "2"}});
         let change = |object: &mut Value| {
@@ -176,7 +215,7 @@ mod tests {
             let review =
                 json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": response});
             let found = read("v1", "u", review).map(|objects| objects.len());
-            assert_eq!(found.as_ref().map_err(String::as_str), expected.as_ref().map_err(|text| *text));
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(String::from));
         };
         check(Value::Null, Err("no response provided"));
         check(json!({"uid": "x"}), Err("expected response.uid=\"u\", got \"x\""));

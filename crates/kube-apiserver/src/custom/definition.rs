@@ -9,7 +9,7 @@ use machinery::object::Meta;
 use machinery::schema::structural::Structural;
 use serde_json::Value;
 use store::StoreError;
-use store::cache::{self, Describe, Description};
+use store::cache::{self, Describe, DescribeError, Description};
 
 use super::columns::Columns;
 use super::convert::Converter;
@@ -218,7 +218,7 @@ fn describe(fields: &[String]) -> Describe {
         if pointers.is_empty() {
             return Ok(description);
         }
-        let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let object: Value = serde_json::from_slice(bytes).map_err(DescribeError::value)?;
         let read = pointers.iter().map(|pointer| selected_text(&object, pointer).into());
         Ok(Description { fields: read.collect(), ..description })
     })

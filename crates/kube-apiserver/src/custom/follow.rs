@@ -118,20 +118,14 @@ impl Follower {
         loop {
             changes.clear();
             let retry = async {
-                match failed.is_empty() {
-                    true => std::future::pending().await,
-                    false => tokio::time::sleep(RETRY_AFTER).await,
-                }
+                if failed.is_empty() { std::future::pending().await } else { tokio::time::sleep(RETRY_AFTER).await }
             };
             let touched = tokio::select! {
-                alive = watcher.next_batch(BATCH_MAX, &mut changes) => match alive {
-                    true => changes.iter().filter_map(|change| self.take(change)).collect(),
-                    false => {
+                alive = watcher.next_batch(BATCH_MAX, &mut changes) => if alive { changes.iter().filter_map(|change| self.take(change)).collect() } else {
                         let (again, touched) = self.list();
                         watcher = again;
                         touched
-                    }
-                },
+                    },
                 name = self.ending.failed() => BTreeSet::from([name]),
                 () = retry => std::mem::take(&mut failed),
             };
@@ -166,10 +160,8 @@ impl Follower {
             };
             let current = &mut known.definition;
             let taken = taken.entry(group_of(current)).or_default();
-            let status = match current.is_deleting() {
-                true => current["status"].clone(),
-                false => status::plan(current, taken, &now),
-            };
+            let status =
+                if current.is_deleting() { current["status"].clone() } else { status::plan(current, taken, &now) };
             let is_new = status != current["status"];
             current["status"] = status.clone();
             // Those who come behind in this batch see these names taken.

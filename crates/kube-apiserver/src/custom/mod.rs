@@ -170,9 +170,10 @@ impl CustomRules {
             matches!(error.problem, NotSupported | Required | TooLong | TooMany | TypeInvalid)
         };
         if self.schema.has_rules {
-            match found.0.iter().any(blocking) {
-                true => found.push(FieldError::new(Problem::Invalid, "<nil>", "\"null\"", RULES_NOT_CHECKED)),
-                false => validate::validate_rules(object, old, &self.schema, &mut found),
+            if found.0.iter().any(blocking) {
+                found.push(FieldError::new(Problem::Invalid, "<nil>", "\"null\"", RULES_NOT_CHECKED))
+            } else {
+                validate::validate_rules(object, old, &self.schema, &mut found)
             }
         }
         errors.0.extend(found.0);

@@ -42,16 +42,17 @@ pub fn plan(definition: &Value, taken: &Taken, now: &str) -> Value {
     set_condition(&mut status, "NamesAccepted", accepted, reason, &message, now);
     // Once served, a definition stays so, whatever becomes of its names.
     if !is_true(&status, "Established") {
-        match accepted {
-            true => set_condition(
+        if accepted {
+            set_condition(
                 &mut status,
                 "Established",
                 true,
                 "InitialNamesAccepted",
                 "the initial names have been accepted",
                 now,
-            ),
-            false => set_condition(&mut status, "Established", false, "NotAccepted", "not all names are accepted", now),
+            )
+        } else {
+            set_condition(&mut status, "Established", false, "NotAccepted", "not all names are accepted", now)
         }
     }
     approval(definition, &mut status, now);

@@ -117,9 +117,10 @@ impl Rule {
 
     // What is asked is looked at before who asks: most schemas are for everything that somebody does.
     fn matches(&self, asked: &Asked) -> bool {
-        let fits = match asked.target.is_resource {
-            true => self.resources.iter().any(|rule| rule.matches(asked.target)),
-            false => self.paths.iter().any(|rule| rule.matches(asked.target.verb.as_str(), asked.path)),
+        let fits = if asked.target.is_resource {
+            self.resources.iter().any(|rule| rule.matches(asked.target))
+        } else {
+            self.paths.iter().any(|rule| rule.matches(asked.target.verb.as_str(), asked.path))
         };
         fits && self.subjects.iter().any(|subject| subject.matches(asked.user))
     }

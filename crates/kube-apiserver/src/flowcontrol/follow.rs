@@ -54,12 +54,8 @@ async fn follow(app: &Arc<App>, mut settled: bool) {
     // What changed before the watches began is seen now.
     settled &= settle(app).await;
     loop {
-        let retry = async {
-            match settled {
-                true => std::future::pending().await,
-                false => tokio::time::sleep(RETRY_AFTER).await,
-            }
-        };
+        let retry =
+            async { if settled { std::future::pending().await } else { tokio::time::sleep(RETRY_AFTER).await } };
         let goes_on = tokio::select! {
             goes_on = schemas.next_batch(BATCH_MAX, &mut some) => goes_on,
             goes_on = levels.next_batch(BATCH_MAX, &mut others) => goes_on,

@@ -194,9 +194,10 @@ impl Wait<'_> {
     /// The seat may have come in the last moment.
     fn give_up(mut self) -> Result<Seat, Refusal> {
         self.done = true;
-        match self.level.leave(self.place, self.ticket) {
-            true => Err(Refusal::TimeOut),
-            false => Ok(self.level.seat(self.place, self.width)),
+        if self.level.leave(self.place, self.ticket) {
+            Err(Refusal::TimeOut)
+        } else {
+            Ok(self.level.seat(self.place, self.width))
         }
     }
 }

@@ -71,9 +71,10 @@ pub(crate) fn to_repair(there: &[Arc<Value>], kind: &str) -> Vec<Value> {
 /// The FlowSchema's conditions where they should be others; `now` as objects carry it.
 pub fn conditions(schema: &Value, level_exists: bool, now: &str) -> Option<Value> {
     let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str().unwrap_or("");
-    let (status, reason, what) = match level_exists {
-        true => ("False", "Found", "and it exists"),
-        false => ("True", "NotFound", "but there is no such object"),
+    let (status, reason, what) = if level_exists {
+        ("False", "Found", "and it exists")
+    } else {
+        ("True", "NotFound", "but there is no such object")
     };
     let message = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {what}");
     let mut conditions = schema["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -82,10 +83,7 @@ pub fn conditions(schema: &Value, level_exists: bool, now: &str) -> Option<Value
     if current["status"] == status && current["reason"] == reason && current["message"] == message {
         return None;
     }
-    let since = match current["status"] == status {
-        true => current["lastTransitionTime"].clone(),
-        false => now.into(),
-    };
+    let since = if current["status"] == status { current["lastTransitionTime"].clone() } else { now.into() };
     let next = json!({
         "type": "Dangling", "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
     });

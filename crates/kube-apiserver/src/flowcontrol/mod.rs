@@ -19,7 +19,7 @@ mod maintain;
 mod metrics;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -37,6 +37,7 @@ pub(crate) use maintain::maintained;
 pub use width::{Interest, Watches};
 
 use configuration::{Configuration, Entry};
+use tokio::time::Instant;
 
 static SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 static LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -60,16 +61,16 @@ impl Default for Config {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0: priority levels would have \
+     nothing to divide"
+)]
+pub struct NoSeats;
+
 impl Config {
-    pub fn check(&self) -> Result<(), String> {
-        match self.enabled && self.reading_max == 0 && self.writing_max == 0 {
-            true => {
-                Err("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0: priority levels \
-                         would have nothing to divide"
-                    .into())
-            }
-            false => Ok(()),
-        }
+    pub fn check(&self) -> Result<(), NoSeats> {
+        if self.enabled && self.reading_max == 0 && self.writing_max == 0 { Err(NoSeats) } else { Ok(()) }
     }
 
     fn seats(&self) -> u32 {

@@ -310,10 +310,8 @@ impl<T> Queues<T> {
         self.waiting_seats -= width.seats();
         let queue = &mut self.queues[index];
         // Nothing of rounding stays behind.
-        queue.waiting_work = match queue.waiting.is_empty() {
-            true => 0.0,
-            false => queue.waiting_work - width.work(GUESSED_SECONDS),
-        };
+        queue.waiting_work =
+            if queue.waiting.is_empty() { 0.0 } else { queue.waiting_work - width.work(GUESSED_SECONDS) };
     }
 
     fn pass(&mut self, now: f64) {

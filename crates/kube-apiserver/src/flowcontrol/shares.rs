@@ -41,10 +41,7 @@ pub struct Range {
 pub fn ranges(server: u32, shares: &[Share]) -> Vec<Range> {
     let total: f64 = shares.iter().map(|share| f64::from(share.shares)).sum();
     let range = |share: &Share| {
-        let nominal = match total > 0.0 {
-            true => (f64::from(server) * f64::from(share.shares) / total).ceil() as u32,
-            false => 0,
-        };
+        let nominal = if total > 0.0 { (f64::from(server) * f64::from(share.shares) / total).ceil() as u32 } else { 0 };
         let part = |percent: u32| (f64::from(nominal) * f64::from(percent) / 100.0).round() as u32;
         let borrowed = share.borrowing_percent.map_or(server, part);
         Range { nominal, lower: nominal.saturating_sub(part(share.lendable_percent)), upper: nominal + borrowed }
@@ -81,10 +78,10 @@ pub fn borrow(wishes: &[Wish]) -> Vec<u32> {
     // What is exempt takes what it needs; the others divide the rest.
     let taken: f64 = wishes.iter().filter(|wish| wish.exempt).map(|wish| wish.demand.smoothed).sum();
     let rest = (f64::from(total) - taken).max(0.0);
-    let least = |wish: &Wish| match wish.exempt {
-        true => 0.0,
+    let least = |wish: &Wish| {
         // A level keeps what it had in use, up to its nominal seats.
-        false => f64::from(wish.range.lower.max(wish.range.nominal.min(wish.demand.highest))),
+        let kept = wish.range.lower.max(wish.range.nominal.min(wish.demand.highest));
+        if wish.exempt { 0.0 } else { f64::from(kept) }
     };
     let limited = || wishes.iter().filter(|wish| !wish.exempt);
     let lowest: f64 = limited().map(|wish| f64::from(wish.range.lower)).sum();
@@ -126,10 +123,7 @@ fn fairness(wishes: &[Wish], rest: f64, least: &impl Fn(&Wish) -> f64) -> f64 {
     }
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
-        match sum(middle) < rest {
-            true => low = middle,
-            false => high = middle,
-        }
+        if sum(middle) < rest { low = middle } else { high = middle }
     }
     high
 }

@@ -110,13 +110,12 @@ async fn version_3(app: &Arc<App>, name: &str, query: &Query, headers: &HeaderMa
         return Ok(Some(reply));
     }
     let etag = format!("\"{hash}\"");
-    let mut reply = match matches(headers, &etag) {
-        true => not_modified(&etag),
-        false => {
-            let document = Document::Json3(name.to_string());
-            let compressed = app.openapi.compressed(&table, &document, hash).await?;
-            encoded(headers, "application/json", &etag, compressed).await?
-        }
+    let mut reply = if matches(headers, &etag) {
+        not_modified(&etag)
+    } else {
+        let document = Document::Json3(name.to_string());
+        let compressed = app.openapi.compressed(&table, &document, hash).await?;
+        encoded(headers, "application/json", &etag, compressed).await?
     };
     if !asked.is_empty() {
         set(&mut reply, CACHE_CONTROL, "public, immutable");
@@ -179,13 +178,12 @@ async fn encoded(
         .flat_map(|value| value.split(','))
         .filter_map(clause)
         .any(|(coding, quality)| matches!(coding, "gzip" | "*") && quality > 0.0);
-    let mut reply = match takes_gzip {
-        true => {
-            let mut reply = respond::bytes_reply(200, content_type, compressed);
-            set(&mut reply, CONTENT_ENCODING, "gzip");
-            reply
-        }
-        false => respond::bytes_reply(200, content_type, documents::decompressed(compressed).await?),
+    let mut reply = if takes_gzip {
+        let mut reply = respond::bytes_reply(200, content_type, compressed);
+        set(&mut reply, CONTENT_ENCODING, "gzip");
+        reply
+    } else {
+        respond::bytes_reply(200, content_type, documents::decompressed(compressed).await?)
     };
     set(&mut reply, ETAG, etag);
     set(&mut reply, VARY, "Accept, Accept-Encoding");

@@ -142,10 +142,7 @@ fn camel(group: &str) -> String {
     }
     let mut out = String::new();
     for part in group.trim_end_matches(".k8s.io").split(['.', '-']).filter(|part| !part.is_empty()) {
-        match out.is_empty() {
-            true => out.push_str(part),
-            false => out.push_str(&capital(part)),
-        }
+        if out.is_empty() { out.push_str(part) } else { out.push_str(&capital(part)) }
     }
     out
 }
@@ -178,9 +175,10 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn paths(&self, into: &mut Vec<Path>) {
         let kind = self.kind;
-        let (base, watch_base) = match kind.namespaced() {
-            true => (format!("{}/namespaces/{{namespace}}/{}", self.root, kind.plural), "/namespaces/{namespace}"),
-            false => (format!("{}/{}", self.root, kind.plural), ""),
+        let (base, watch_base) = if kind.namespaced() {
+            (format!("{}/namespaces/{{namespace}}/{}", self.root, kind.plural), "/namespaces/{namespace}")
+        } else {
+            (format!("{}/{}", self.root, kind.plural), "")
         };
         let can = |verb: &str| kind.verbs.contains(&verb);
         let mut push = |path: String, parameters: Vec<Parameter>, operations: Vec<(&'static str, Operation)>| {

@@ -75,9 +75,10 @@ fn path_item(path: &Path) -> Value {
 }
 
 fn parameter_or_reference(described: &Parameter) -> Value {
-    match is_shared(described) {
-        true => json!({"$ref": format!("#/parameters/{}", shared_name(described))}),
-        false => parameter(described),
+    if is_shared(described) {
+        json!({"$ref": format!("#/parameters/{}", shared_name(described))})
+    } else {
+        parameter(described)
     }
 }
 

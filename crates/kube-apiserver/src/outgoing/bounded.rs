@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Two generations: what is put goes into the young one, and when that is full it becomes the old one, whose entries are
 /// forgotten. What is asked for moves to the young one, so that what is in use stays.

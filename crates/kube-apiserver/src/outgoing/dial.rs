@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,14 +16,54 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-pub async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    #[error("dial tcp {address}: i/o timeout")]
+    Timeout { address: String },
+    #[error("dial tcp {address}: {}", in_go_words(error))]
+    Connect { address: String, error: std::io::Error },
+    #[error("dial tcp {address}: TLS handshake timeout")]
+    HandshakeTimeout { address: String },
+    #[error("tls: failed to verify certificate: {0}")]
+    Handshake(std::io::Error),
+    #[error("dial tcp {address}: {error}")]
+    Name { address: String, error: InvalidDnsNameError },
+    #[error("dial tcp: lookup {host}: {error}")]
+    Lookup { host: String, error: std::io::Error },
+    #[error("dial tcp: lookup {host}: no such host")]
+    NoSuchHost { host: String },
+    #[error("dial tcp {address}: address not allowed")]
+    NotAllowed { address: String },
+}
+
+/// Why a request was not sent or not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    #[error("no endpoints available")]
+    NoEndpoints,
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error(transparent)]
+    Name(#[from] InvalidDnsNameError),
+    #[error(transparent)]
+    Path(#[from] http::uri::InvalidUri),
+    #[error(transparent)]
+    Header(#[from] http::header::InvalidHeaderValue),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Exchange(#[from] hyper::Error),
+}
+
+pub async fn plain(host: &str, port: u16) -> Result<TcpStream, DialError> {
     to_address((host, port), &authority(host, port)).await
 }
 
-pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, String> {
+pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, DialError> {
     let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(to)).await {
-        Err(_) => return Err(format!("dial tcp {shown}: i/o timeout")),
-        Ok(Err(error)) => return Err(format!("dial tcp {shown}: {}", in_go_words(&error))),
+        Err(_) => return Err(DialError::Timeout { address: shown.into() }),
+        Ok(Err(error)) => return Err(DialError::Connect { address: shown.into(), error }),
         Ok(Ok(stream)) => stream,
     };
     // Keystrokes must not wait for more of them; a socket that cannot do this still works.
@@ -37,7 +77,7 @@ pub(crate) async fn secured(
     port: u16,
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-) -> Result<Box<dyn Connection>, String> {
+) -> Result<Box<dyn Connection>, DialError> {
     handshake(plain(host, port).await?, &authority(host, port), config, name).await
 }
 
@@ -46,11 +86,11 @@ pub async fn handshake(
     shown: &str,
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-) -> Result<Box<dyn Connection>, String> {
+) -> Result<Box<dyn Connection>, DialError> {
     let handshake = TlsConnector::from(config).connect(name, stream);
     match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
-        Err(_) => Err(format!("dial tcp {shown}: TLS handshake timeout")),
-        Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
+        Err(_) => Err(DialError::HandshakeTimeout { address: shown.into() }),
+        Ok(Err(error)) => Err(DialError::Handshake(error)),
         Ok(Ok(stream)) => Ok(Box::new(stream)),
     }
 }

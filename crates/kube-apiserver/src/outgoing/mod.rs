@@ -6,7 +6,8 @@ pub(crate) mod dial;
 pub(crate) mod relay;
 mod bounded;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use component_base::tasks;
@@ -17,10 +18,11 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
+use tokio::time::Instant;
 
 use crate::audit::kubeconfig::Place;
 
-use dial::Connection;
+use dial::{Connection, SendError};
 
 pub use bounded::Bounded;
 
@@ -33,16 +35,26 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const AGENT: &str = "kube-apiserver";
 
 /// Why there is no answer. The texts name addresses and never what was sent.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Failed {
     #[error("context deadline exceeded")]
     Timeout,
     #[error("{0}")]
-    Connect(String),
+    Connect(Arc<SendError>),
     #[error("{0}")]
-    Exchange(String),
+    Exchange(Arc<dyn std::error::Error + Send + Sync>),
     #[error("the response is larger than {ANSWER_BYTES_MAX} bytes")]
     TooLong,
+}
+
+impl Failed {
+    fn connect(error: impl Into<SendError>) -> Failed {
+        Failed::Connect(Arc::new(error.into()))
+    }
+
+    fn exchange(error: impl std::error::Error + Send + Sync + 'static) -> Failed {
+        Failed::Exchange(Arc::new(error))
+    }
 }
 
 /// What came back, whatever its code.
@@ -96,12 +108,11 @@ impl Client {
     }
 
     async fn over(&self, mut sender: Sender, method: &Method, body: Bytes) -> Result<Answer, Failed> {
-        let failed = |error: &dyn std::fmt::Display| Failed::Exchange(error.to_string());
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method.clone();
-        *request.uri_mut() = self.place.path.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+        *request.uri_mut() = self.place.path.parse().map_err(|error: http::uri::InvalidUri| Failed::exchange(error))?;
         let headers = request.headers_mut();
-        headers.insert(HOST, HeaderValue::from_str(&authority(&self.place)).map_err(|error| failed(&error))?);
+        headers.insert(HOST, HeaderValue::from_str(&authority(&self.place)).map_err(Failed::exchange)?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         if *method == Method::POST {
@@ -110,11 +121,10 @@ impl Client {
         if let Some(authorization) = &self.place.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let (head, body) = sender.send_request(request).await.map_err(|error| failed(&error))?.into_parts();
+        let (head, body) = sender.send_request(request).await.map_err(Failed::exchange)?.into_parts();
         let read = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let read = read.map_err(|error| match error.is::<LengthLimitError>() {
-            true => Failed::TooLong,
-            false => failed(&error),
+        let read = read.map_err(|error| {
+            if error.is::<LengthLimitError>() { Failed::TooLong } else { Failed::Exchange(error.into()) }
         })?;
         self.keep(sender);
         Ok(Answer { code: head.status.as_u16(), headers: head.headers, body: read.to_bytes() })
@@ -123,14 +133,13 @@ impl Client {
     async fn connect(&self) -> Result<Sender, Failed> {
         let (host, port) = (&self.place.host, self.place.port);
         let connection: Box<dyn Connection> = match &self.place.tls {
-            None => Box::new(dial::plain(host, port).await.map_err(Failed::Connect)?),
+            None => Box::new(dial::plain(host, port).await.map_err(Failed::connect)?),
             Some(tls) => {
-                let name = ServerName::try_from(host.clone()).map_err(|error| Failed::Connect(error.to_string()))?;
-                dial::secured(host, port, tls.clone(), name).await.map_err(Failed::Connect)?
+                let name = ServerName::try_from(host.clone()).map_err(Failed::connect)?;
+                dial::secured(host, port, tls.clone(), name).await.map_err(Failed::connect)?
             }
         };
-        let (sender, connection) =
-            handshake(TokioIo::new(connection)).await.map_err(|error| Failed::Exchange(error.to_string()))?;
+        let (sender, connection) = handshake(TokioIo::new(connection)).await.map_err(Failed::exchange)?;
         // It ends when the sender is dropped or the other side closes it.
         tasks::spawn(connection);
         Ok(sender)
@@ -162,10 +171,7 @@ impl std::fmt::Debug for Client {
 }
 
 fn authority(place: &Place) -> String {
-    let host = match place.host.contains(':') {
-        true => format!("[{}]", place.host),
-        false => place.host.clone(),
-    };
+    let host = if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.clone() };
     match (place.tls.is_some(), place.port) {
         (true, 443) | (false, 80) => host,
         (_, port) => format!("{host}:{port}"),

@@ -53,6 +53,21 @@ pub enum Usage {
     Peer,
 }
 
+/// Why a certificate and a key are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    #[error(transparent)]
+    Key(#[from] rcgen::Error),
+    #[error(transparent)]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error(transparent)]
+    Certificate(#[from] x509_parser::nom::Err<x509_parser::error::X509Error>),
+    #[error("the certificate was made for another key")]
+    OtherKey,
+    #[error(transparent)]
+    Time(#[from] jiff::Error),
+}
+
 impl Authority {
     /// Reads `<name>.crt` and `<name>.key` of the folder, or makes them where neither is there.
     pub fn ensure(dir: &Path, name: &str, common_name: &str, now: Timestamp) -> Result<Authority, Error> {
@@ -65,7 +80,7 @@ impl Authority {
             (None, key) => {
                 let key = match key {
                     Some(text) => KeyPair::from_pem(&text)
-                        .map_err(|error| Error::Unusable { path: key_path.clone(), why: error.to_string() })?,
+                        .map_err(|error| Error::Unusable { path: key_path.clone(), why: error.into() })?,
                     None => new_key(common_name)?,
                 };
                 files::write_private(&key_path, &key.serialize_pem())?;
@@ -93,10 +108,10 @@ impl Authority {
         })
     }
 
-    fn load(certificate_pem: String, key_pem: &str) -> Result<Authority, String> {
-        let key = KeyPair::from_pem(key_pem).map_err(|error| error.to_string())?;
+    fn load(certificate_pem: String, key_pem: &str) -> Result<Authority, PairError> {
+        let key = KeyPair::from_pem(key_pem)?;
         let (_, not_after) = check_pair(&certificate_pem, &key)?;
-        let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key).map_err(|error| error.to_string())?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key)?;
         Ok(Authority { certificate_pem, not_after, issuer })
     }
 
@@ -142,8 +157,8 @@ impl Pair {
 
     /// A certificate that somebody else issued for this key.
     pub fn from_pem(certificate_pem: String, key_pem: String) -> Result<Pair, Error> {
-        let unusable = |why: String| Error::Unusable { path: "the certificate".into(), why };
-        let key = KeyPair::from_pem(&key_pem).map_err(|error| unusable(error.to_string()))?;
+        let unusable = |why: PairError| Error::Unusable { path: "the certificate".into(), why };
+        let key = KeyPair::from_pem(&key_pem).map_err(|error| unusable(error.into()))?;
         let (not_before, not_after) = check_pair(&certificate_pem, &key).map_err(unusable)?;
         Ok(Pair { certificate_pem, key_pem, not_before, not_after })
     }
@@ -238,15 +253,15 @@ fn params(common_name: &str, organization: Option<&str>, from: Timestamp, to: Ti
 }
 
 /// The certificate's validity, if it was made for this key.
-fn check_pair(certificate_pem: &str, key: &KeyPair) -> Result<(Timestamp, Timestamp), String> {
-    let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|error| error.to_string())?;
-    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
+fn check_pair(certificate_pem: &str, key: &KeyPair) -> Result<(Timestamp, Timestamp), PairError> {
+    let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes())?;
+    let (_, certificate) = X509Certificate::from_der(&der)?;
     if certificate.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
-        return Err("the certificate was made for another key".into());
+        return Err(PairError::OtherKey);
     }
     let validity = certificate.validity();
-    let time = |seconds: i64| Timestamp::from_second(seconds).map_err(|error| error.to_string());
-    Ok((time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?))
+    let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Ok((Timestamp::from_second(not_before)?, Timestamp::from_second(not_after)?))
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {

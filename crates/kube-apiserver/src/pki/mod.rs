@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use authority::{Authority, Pair, Request, Usage};
+pub use authority::{Authority, Pair, PairError, Request, Usage};
 pub use credentials::Credentials;
 pub use files::write as write_file;
 pub use files::write_private as write_private_file;
@@ -66,7 +66,7 @@ pub enum Error {
     #[error("{have} is there but {missing} is missing: put it back, or remove both to start a new trust domain")]
     HalfAuthority { have: PathBuf, missing: PathBuf },
     #[error("{path} is not usable: {why}")]
-    Unusable { path: PathBuf, why: String },
+    Unusable { path: PathBuf, why: PairError },
     #[error("make {what}")]
     Issue {
         what: String,

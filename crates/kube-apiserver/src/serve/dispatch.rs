@@ -74,12 +74,10 @@ pub(super) async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, S
     };
     let everywhere = target.namespace.is_empty();
     // There is no such path; that of the whole collection can be read, and nothing else.
-    let no_such_path = match kind.namespaced() {
-        true => {
-            everywhere
-                && (named || (call.resource.custom.is_some() && !matches!(target.verb, Verb::List | Verb::Watch)))
-        }
-        false => !everywhere && kind.plural != "namespaces",
+    let no_such_path = if kind.namespaced() {
+        everywhere && (named || (call.resource.custom.is_some() && !matches!(target.verb, Verb::List | Verb::Watch)))
+    } else {
+        !everywhere && kind.plural != "namespaces"
     };
     if no_such_path {
         return Err(Status::no_such_resource());

@@ -1,9 +1,8 @@
 //! Authentication, impersonation and authorization of a request.
 
-use std::time::Instant;
-
 use http::request::Parts;
 use machinery::status::Status;
+use tokio::time::Instant;
 
 use super::{Noted, Peer};
 use crate::app::App;

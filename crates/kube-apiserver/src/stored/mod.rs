@@ -94,9 +94,10 @@ fn readable(key: &str, value: Bytes) -> Bytes {
         Some(b'\n') => value.slice(..value.trim_ascii_end().len()),
         _ => value,
     };
-    match key.starts_with(DEFINITIONS) && definition::is_older(&value) {
-        true => definition::upgraded(&value).map_or(value, |object| codec::encode(&object).into()),
-        false => value,
+    if key.starts_with(DEFINITIONS) && definition::is_older(&value) {
+        definition::upgraded(&value).map_or(value, |object| codec::encode(&object).into())
+    } else {
+        value
     }
 }
 

@@ -23,9 +23,10 @@ pub async fn write(call: &Call, verb: Verb, body: Bytes) -> Result<Reply, Status
         certificatesigningrequest::prepare_approval(&mut next, current, &now);
         let mut errors = Errors::default();
         certificatesigningrequest::validate_approval(&Node::root(&next), &Node::root(current), &mut errors);
-        match errors.is_empty() {
-            true => Ok(next),
-            false => Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, current.name(), &errors)),
+        if errors.is_empty() {
+            Ok(next)
+        } else {
+            Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, current.name(), &errors))
         }
     };
     let stored = write::update(

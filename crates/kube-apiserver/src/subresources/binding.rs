@@ -127,8 +127,5 @@ fn validated<'a>(name: &str, binding: &'a Value) -> Result<&'a str, Status> {
     if node.is_empty() {
         errors.push(FieldError::new(Problem::Required, "target.name", "", ""));
     }
-    match errors.is_empty() {
-        true => Ok(node),
-        false => Err(Status::invalid("", "Binding", name, &errors)),
-    }
+    if errors.is_empty() { Ok(node) } else { Err(Status::invalid("", "Binding", name, &errors)) }
 }

@@ -53,9 +53,10 @@ async fn component(call: &Call, name: &str) -> Value {
         },
         _ => {
             let lease = format!("kube-{name}");
-            match renewed_recently(call, &lease) {
-                true => (true, "ok".to_string(), String::new()),
-                false => (false, String::new(), format!("no server holds the lease kube-system/{lease}")),
+            if renewed_recently(call, &lease) {
+                (true, "ok".to_string(), String::new())
+            } else {
+                (false, String::new(), format!("no server holds the lease kube-system/{lease}"))
             }
         }
     };

@@ -28,10 +28,7 @@ pub async fn write(call: &Call, subresource: &'static str, verb: Verb, body: Byt
             "resize" => api::core::pod::validate_resize_update(&new, &old, &mut errors),
             _ => api::core::pod::validate_ephemeral_containers_update(&new, &old, &mut errors),
         }
-        match errors.is_empty() {
-            true => Ok(next),
-            false => Err(Status::invalid("", "Pod", current.name(), &errors)),
-        }
+        if errors.is_empty() { Ok(next) } else { Err(Status::invalid("", "Pod", current.name(), &errors)) }
     };
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let stored = write::update(

@@ -61,7 +61,7 @@ async fn token_review(call: &Call, review: &Value) -> Value {
         .collect();
     match call.app.authenticator.review_token(token, &audiences, &call.app.views).await {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
-        Err(error) => json!({"user": {}, "error": error}),
+        Err(error) => json!({"user": {}, "error": error.to_string()}),
     }
 }
 

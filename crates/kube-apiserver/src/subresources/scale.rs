@@ -195,14 +195,11 @@ pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Sta
 /// A selector as `key=value,...`; replication controllers have a plain map, the others a LabelSelector.
 fn selector_text(selector: &Value) -> String {
     let plain = selector.as_object().is_some_and(|map| map.values().all(Value::is_string));
-    match plain {
-        true => {
-            let pairs = selector.as_object().into_iter().flatten();
-            pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
-        }
-        false => {
-            selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default()
-        }
+    if plain {
+        let pairs = selector.as_object().into_iter().flatten();
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
+    } else {
+        selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default()
     }
 }
 

@@ -211,10 +211,12 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
             new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
         }
         begin_termination(resource, &mut new);
-        return match write::ends(&new) {
-            true => Next::Delete(new),
-            false if new == *old => Next::Unchanged,
-            false => Next::Mark(new),
+        return if write::ends(&new) {
+            Next::Delete(new)
+        } else if new == *old {
+            Next::Unchanged
+        } else {
+            Next::Mark(new)
         };
     }
     if deleting {
@@ -297,9 +299,10 @@ fn set_finalizers(resource: &Resource, object: &mut Value, options: &Options) {
     if let Some(wanted) = wanted.filter(|wanted| !list.iter().any(|finalizer| finalizer == wanted)) {
         list.push(wanted.into());
     }
-    match list.is_empty() {
-        true => object.meta_mut().remove("finalizers"),
-        false => object.meta_mut().insert("finalizers".into(), list.into()),
+    if list.is_empty() {
+        object.meta_mut().remove("finalizers")
+    } else {
+        object.meta_mut().insert("finalizers".into(), list.into())
     };
 }
 
@@ -338,12 +341,11 @@ fn returns_object(resource: &Resource) -> bool {
 
 impl Options {
     fn read(call: &Call, body: &[u8]) -> Result<Options, Status> {
-        let given = match body.is_empty() {
-            true => Value::Null,
-            false => {
-                let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-                crate::decode::delete_options(content_type.unwrap_or(""), body)?
-            }
+        let given = if body.is_empty() {
+            Value::Null
+        } else {
+            let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            crate::decode::delete_options(content_type.unwrap_or(""), body)?
         };
         let mut options = Options::from_value(&given)?;
         options.dry_run |= call.dry_run("DeleteOptions")?;

@@ -62,12 +62,11 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
         },
     };
     let (snapshot, after) = start;
-    let page = match filter.is_late() {
-        true => {
-            let all = Page::take(&snapshot, &filter, after.as_deref(), 0);
-            Page::cut(filter.narrow(&call.app, resource, all.items).await?, limit)
-        }
-        false => Page::take(&snapshot, &filter, after.as_deref(), limit),
+    let page = if filter.is_late() {
+        let all = Page::take(&snapshot, &filter, after.as_deref(), 0);
+        Page::cut(filter.narrow(&call.app, resource, all.items).await?, limit)
+    } else {
+        Page::take(&snapshot, &filter, after.as_deref(), limit)
     };
     answer(call, resource, snapshot.revision, &filter, page).await
 }
@@ -197,7 +196,7 @@ fn read_token(token: &str) -> Result<Start, Status> {
     let text = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
     let value = match machinery::codec::decode_json(&text) {
         Ok(decoded) => decoded.value,
-        Err(DecodeError::Json(why)) => return Err(bad(why)),
+        Err(DecodeError::Json(error)) => return Err(bad(error.to_string())),
         Err(error) => return Err(bad(error.to_string())),
     };
     if value["v"] != "meta.k8s.io/v1" {
@@ -281,9 +280,10 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
     let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
     // One object that cannot be decoded does not break a list; the cache has reported it by key.
     let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
-    let mut objects: Box<dyn Iterator<Item = Value> + Send> = match resource.converts() {
-        true => Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter()),
-        false => Box::new(decoded.map(|object| resource.to_requested(object))),
+    let mut objects: Box<dyn Iterator<Item = Value> + Send> = if resource.converts() {
+        Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter())
+    } else {
+        Box::new(decoded.map(|object| resource.to_requested(object)))
     };
     let version = call.answer.meta_version;
     let (include, now) = (Include::from(&call.query), call.app.clock.now());
@@ -303,12 +303,11 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
         Form::Metadata => table::partial_metadata(object, version),
         Form::Object => list_item(resource, object),
     });
-    let mut reply = match call.answer.media == Media::Json && !call.answer.pretty {
-        true => respond::bytes_reply(200, "application/json", written(&shell, field, items)),
-        false => {
-            shell[field] = items.collect();
-            respond::value(200, &call.answer, &shell)
-        }
+    let mut reply = if call.answer.media == Media::Json && !call.answer.pretty {
+        respond::bytes_reply(200, "application/json", written(&shell, field, items))
+    } else {
+        shell[field] = items.collect();
+        respond::value(200, &call.answer, &shell)
     };
     if let Body::Full(Some(bytes)) = reply.body_mut()
         && call.answer.gzip

@@ -115,10 +115,7 @@ impl JsonPieces {
             if !std::mem::take(&mut self.first) {
                 out.push(b',');
             }
-            match self.with_kind {
-                true => item.write_encoded(out),
-                false => write_without_kind(&item, out),
-            }
+            if self.with_kind { item.write_encoded(out) } else { write_without_kind(&item, out) }
         }
         true
     }

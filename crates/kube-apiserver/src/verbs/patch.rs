@@ -259,9 +259,10 @@ fn read_config(call: &Call, body: &[u8]) -> Result<Config, Status> {
         }
         config.meta_mut().insert("namespace".into(), call.target.namespace.as_str().into());
     }
-    let duplicates = match decoded.duplicates.is_empty() {
-        true => String::new(),
-        false => format!("error converting YAML to JSON: {}", decoded.duplicates.join(", ")),
+    let duplicates = if decoded.duplicates.is_empty() {
+        String::new()
+    } else {
+        format!("error converting YAML to JSON: {}", decoded.duplicates.join(", "))
     };
     Ok(Config { object: config, duplicates })
 }

@@ -4,16 +4,20 @@
 mod place;
 mod pool;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use machinery::codec;
 
+use crate::aggregate::PlacesError;
 use crate::app::App;
-pub use place::Hook;
+use crate::outgoing::dial::SendError;
+use place::BundleError;
+pub use place::{Hook, HookError};
 pub use pool::Pool;
 use pool::Sender;
 
@@ -35,6 +39,21 @@ impl Failed {
     }
 }
 
+/// Why one exchange failed.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    #[error(transparent)]
+    Places(#[from] PlacesError),
+    #[error(transparent)]
+    Bundle(#[from] Arc<BundleError>),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error("the response is larger than {ANSWER_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("{0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// Sends a review, and answers the body that came back with a good code.
 pub async fn post(app: &App, hook: &Hook, body: Bytes, timeout: Duration) -> Result<Bytes, Failed> {
     let url = format!("{}?timeout={}s", hook.url(), timeout.as_secs());
@@ -50,10 +69,15 @@ pub async fn post(app: &App, hook: &Hook, body: Bytes, timeout: Duration) -> Res
     }
 }
 
-async fn exchange(app: &App, hook: &Hook, body: Bytes, timeout: Duration) -> Result<(u16, HeaderMap, Bytes), String> {
+async fn exchange(
+    app: &App,
+    hook: &Hook,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<(u16, HeaderMap, Bytes), ExchangeError> {
     let places = hook.places(app)?;
     let first = rand::random_range(0..places.len());
-    let mut refused = String::new();
+    let mut refused = SendError::NoEndpoints.into();
     for place in places.iter().cycle().skip(first).take(places.len()) {
         let key = hook.key(place);
         // One that was kept may have been closed by the other side just now: then a new one is tried.
@@ -77,26 +101,22 @@ async fn send(
     mut sender: Sender,
     body: Bytes,
     timeout: Duration,
-) -> Result<(u16, HeaderMap, Bytes), String> {
+) -> Result<(u16, HeaderMap, Bytes), ExchangeError> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = http::Method::POST;
     let path = format!("{}?timeout={}s", hook.path(), timeout.as_secs());
-    *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
-    let host = HeaderValue::from_str(hook.authority()).map_err(|error| error.to_string())?;
+    *request.uri_mut() = path.parse().map_err(SendError::Path)?;
+    let host = HeaderValue::from_str(hook.authority()).map_err(SendError::from)?;
     let headers = request.headers_mut();
     headers.insert(HOST, host);
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(SendError::from)?;
     let (head, body) = answer.into_parts();
-    let read =
-        Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| match error
-            .downcast_ref::<http_body_util::LengthLimitError>(
-        ) {
-            Some(_) => format!("the response is larger than {ANSWER_BYTES_MAX} bytes"),
-            None => error.to_string(),
-        })?;
+    let read = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { ExchangeError::TooLong } else { ExchangeError::Body(error) }
+    })?;
     app.webhooks.keep(key, sender);
     Ok((head.status.as_u16(), head.headers, read.to_bytes()))
 }
@@ -126,12 +146,17 @@ fn refusal(code: u16, headers: &HeaderMap, body: &Bytes) -> String {
     }
 }
 
+/// Why an answer cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NotJson {
+    #[error("couldn't get version/kind; json parse error: the response is not an object")]
+    NoObject,
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Decode(#[from] codec::DecodeError),
+}
+
 /// The answer as JSON, or why it is none.
-pub fn decoded(body: &Bytes) -> Result<serde_json::Value, String> {
-    let read = codec::decode_json(body).map_err(|error| error.to_string());
-    match read {
-        Ok(decoded) if decoded.value.is_object() => Ok(decoded.value),
-        Ok(_) => Err("couldn't get version/kind; json parse error: the response is not an object".into()),
-        Err(why) => Err(format!("couldn't get version/kind; json parse error: {why}")),
-    }
+pub fn decoded(body: &Bytes) -> Result<serde_json::Value, NotJson> {
+    let value = codec::decode_json(body)?.value;
+    if value.is_object() { Ok(value) } else { Err(NotJson::NoObject) }
 }

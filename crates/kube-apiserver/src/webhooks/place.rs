@@ -7,8 +7,26 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use crate::aggregate::{Reference, places};
+use crate::aggregate::{PlacesError, Reference, places};
 use crate::app::App;
+
+/// Why a clientConfig leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    #[error("parse {url:?}: {error}")]
+    Url { url: String, error: http::uri::InvalidUri },
+    #[error("{0:?} names no host")]
+    NoHost(String),
+}
+
+/// Why a caBundle cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("caBundle: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("caBundle: {0}")]
+    Trust(#[from] trust::Error),
+}
 
 /// How to reach one webhook.
 #[derive(Debug)]
@@ -23,14 +41,14 @@ pub struct Hook {
     /// The name in its certificate.
     server_name: String,
     bundle: String,
-    tls: Result<Arc<ClientConfig>, String>,
+    tls: Result<Arc<ClientConfig>, Arc<BundleError>>,
 }
 
 impl Hook {
     /// From a clientConfig that validation has accepted.
-    pub fn of(config: &Value) -> Result<Hook, String> {
+    pub fn of(config: &Value) -> Result<Hook, HookError> {
         let bundle = config["caBundle"].as_str().unwrap_or("").to_string();
-        let tls = client_config(&bundle);
+        let tls = client_config(&bundle).map_err(Arc::new);
         if let Some(service) = Reference::of_service(&config["service"]) {
             let server_name = format!("{}.{}.svc", service.name, service.namespace);
             let path = config["service"]["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
@@ -46,8 +64,8 @@ impl Hook {
             });
         }
         let url = config["url"].as_str().unwrap_or("");
-        let uri: http::Uri = url.parse().map_err(|error| format!("parse {url:?}: {error}"))?;
-        let host = uri.host().ok_or_else(|| format!("{url:?} names no host"))?;
+        let uri: http::Uri = url.parse().map_err(|error| HookError::Url { url: url.to_string(), error })?;
+        let host = uri.host().ok_or_else(|| HookError::NoHost(url.to_string()))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
         let authority = uri.authority().map_or(String::new(), |authority| authority.to_string());
         let path = if uri.path().is_empty() { "/" } else { uri.path() };
@@ -79,7 +97,7 @@ impl Hook {
         &self.server_name
     }
 
-    pub fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+    pub fn tls(&self) -> Result<Arc<ClientConfig>, Arc<BundleError>> {
         self.tls.clone()
     }
 
@@ -89,23 +107,16 @@ impl Hook {
     }
 
     /// Where it can be reached now; at least one.
-    pub fn places(&self, app: &App) -> Result<Vec<(String, u16)>, String> {
+    pub fn places(&self, app: &App) -> Result<Vec<(String, u16)>, PlacesError> {
         let Some(service) = &self.service else { return Ok(vec![(self.host.clone(), self.port)]) };
         places(app, service)
     }
 }
 
 /// Trusts the authorities of the bundle, or those of the system where there is none.
-fn client_config(bundle: &str) -> Result<Arc<ClientConfig>, String> {
-    let trusted = match bundle.is_empty() {
-        true => trust::system(),
-        false => {
-            let pem = STANDARD.decode(bundle).map_err(|error| format!("caBundle: {error}"))?;
-            trust::bundle(&pem).map_err(|error| format!("caBundle: {error}"))?
-        }
-    };
-    let builder = trust::client(trusted).map_err(|error| format!("caBundle: {error}"))?;
-    Ok(Arc::new(builder.with_no_client_auth()))
+fn client_config(bundle: &str) -> Result<Arc<ClientConfig>, BundleError> {
+    let trusted = if bundle.is_empty() { trust::system() } else { trust::bundle(&STANDARD.decode(bundle)?)? };
+    Ok(Arc::new(trust::client(trusted)?.with_no_client_auth()))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 
-use super::Hook;
-use crate::outgoing::dial;
+use super::{ExchangeError, Hook};
+use crate::outgoing::dial::{self, SendError};
 
 /// Kept to one place; more are closed when their answer has been read.
 const IDLE_PER_PLACE_MAX: usize = 16;
@@ -56,10 +56,10 @@ impl Pool {
     }
 }
 
-pub async fn connect(hook: &Hook, place: &(String, u16)) -> Result<Sender, String> {
-    let name = ServerName::try_from(hook.server_name().to_string()).map_err(|error| error.to_string())?;
-    let connection = dial::secured(&place.0, place.1, hook.tls()?, name).await?;
-    let (sender, connection) = handshake(TokioIo::new(connection)).await.map_err(|error| error.to_string())?;
+pub async fn connect(hook: &Hook, place: &(String, u16)) -> Result<Sender, ExchangeError> {
+    let name = ServerName::try_from(hook.server_name().to_string()).map_err(SendError::from)?;
+    let connection = dial::secured(&place.0, place.1, hook.tls()?, name).await.map_err(SendError::from)?;
+    let (sender, connection) = handshake(TokioIo::new(connection)).await.map_err(SendError::from)?;
     // It ends when the sender is dropped or the other side closes it.
     tokio::spawn(connection);
     Ok(sender)

@@ -13,10 +13,7 @@ use crate::resources::Resource;
 
 /// Whose validation counts: that of the stored version, but a group that is only another view of a kind has its own.
 fn rules(resource: &Resource) -> &Kind {
-    match resource.kind.group == resource.stored.group {
-        true => &resource.stored,
-        false => &resource.kind,
-    }
+    if resource.kind.group == resource.stored.group { &resource.stored } else { &resource.kind }
 }
 
 pub(super) fn check_new(resource: &Resource, object: &Value) -> Result<(), Status> {
@@ -53,8 +50,5 @@ pub(super) fn check_changed(resource: &Resource, new: &Value, old: &Value, part:
 }
 
 fn refuse(resource: &Resource, name: &str, errors: &Errors) -> Result<(), Status> {
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(Status::invalid(resource.kind.group, resource.kind.kind, name, errors)),
-    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(resource.kind.group, resource.kind.kind, name, errors)) }
 }

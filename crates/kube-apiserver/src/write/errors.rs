@@ -3,7 +3,7 @@
 use machinery::status::{Cause, Details, Status};
 use store::StoreError;
 
-pub fn undecodable(key: &str, why: &str) -> Status {
+pub fn undecodable(key: &str, why: &dyn std::fmt::Display) -> Status {
     Status::internal(format!("unable to decode the stored object {key}: {why}"))
 }
 

@@ -193,14 +193,8 @@ pub async fn update(
             return Err(Status::not_found(resource.group_resource(), name));
         };
         let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
-        let old = match resource.converts() {
-            true => resource.show(app, old).await?,
-            false => resource.as_of_today(old),
-        };
-        let shown = match resource.converts() {
-            true => Cow::Borrowed(&old),
-            false => resource.shown(&old),
-        };
+        let old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
+        let shown = if resource.converts() { Cow::Borrowed(&old) } else { resource.shown(&old) };
         let proposed = change(&shown)?;
         match conflict(resource, name, &shown, &proposed) {
             // The cache may lag behind another server: look once more before refusing.
@@ -284,10 +278,7 @@ async fn replace(
     if dry_run {
         return Ok(Outcome::Stored(Stored { value, revision: Some(item.revision.0) }));
     }
-    let change = match gone {
-        true => Change::Delete,
-        false => Change::Put { value: value.clone(), ttl: ttl(call, resource) },
-    };
+    let change = if gone { Change::Delete } else { Change::Put { value: value.clone(), ttl: ttl(call, resource) } };
     match app.cache.store().write_if(key, Expect::At(item.revision), change).await.map_err(store_status)? {
         Written::Done(revision) => {
             reserved.keep().await;

@@ -70,9 +70,10 @@ pub(super) fn sign_with_user(call: &Call, object: &mut Value) {
             Value::Object(map) => map.is_empty(),
             _ => false,
         };
-        match empty {
-            true => spec.remove(field),
-            false => spec.insert(field.into(), value),
+        if empty {
+            spec.remove(field)
+        } else {
+            spec.insert(field.into(), value)
         };
     }
 }

@@ -95,7 +95,7 @@ fn wrong(text: &str, schema: &Value) -> Option<String> {
         ("namespaceObject", None),
         ("variables", None),
     ];
-    Program::check(text, &variables).err()
+    Program::check(text, &variables).err().map(|error| error.to_string())
 }
 
 /// What the rules name one by one; rules for everything, and for parts of objects, name nothing.

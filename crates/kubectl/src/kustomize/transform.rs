@@ -361,7 +361,7 @@ pub(super) fn selected(resource: &Resource, target: &Value) -> Result<bool> {
     }
     for (key, path) in [("labelSelector", "/metadata/labels"), ("annotationSelector", "/metadata/annotations")] {
         let Some(selector) = target[key].as_str() else { continue };
-        let selector = machinery::selector::LabelSelector::parse(selector).map_err(Failure::message)?;
+        let selector = machinery::selector::LabelSelector::parse(selector).map_err(Failure::of)?;
         let map = object.pointer(path).unwrap_or(&Value::Null);
         if !selector.matches(|name| map.get(name).and_then(Value::as_str)) {
             return Ok(false);

@@ -213,7 +213,7 @@ impl Session {
                     Ok(info) => {
                         let matches = query.selector.is_empty()
                             || machinery::selector::LabelSelector::parse(&query.selector)
-                                .map_err(Failure::message)?
+                                .map_err(Failure::of)?
                                 .matches_object(&info.object);
                         if matches {
                             infos.push(info);

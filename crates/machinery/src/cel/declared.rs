@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::eval::unescaped;
 use super::functions::is_namespace;
-use super::operators::{self, Plain, Shape};
+use super::operators::{self, NoOverload, Plain, Shape};
 use super::parser::{Macro, Node, Operator};
 
 /// Names of types, and of the packages that types stand in.
@@ -74,7 +74,7 @@ pub(super) enum Unknown<'n> {
     Function(&'n str),
     Field(&'n str),
     /// An operator that is not for values of these types, and its place.
-    Overload(String, usize),
+    Overload(NoOverload, usize),
 }
 
 /// A name and the schema of what it stands for, where that is known.
@@ -147,7 +147,7 @@ fn walk<'n, 'a>(node: &'n Node, names: &Names<'_, 'a>) -> Result<Shape<'a>, Unkn
         Node::Binary(operator, a, b) => {
             let (left, right) = (below(a)?, below(b)?);
             let answered = operators::answered(operator.sign, left, right);
-            return answered.map_err(|said| Unknown::Overload(said, operator.at));
+            return answered.map_err(|overload| Unknown::Overload(overload, operator.at));
         }
         Node::Bind(name, value, body) => {
             let own = [(&**name, below(value)?)];

@@ -411,10 +411,7 @@ fn optional_entry<'a>(of: Val<'a>, key: &Val<'a>) -> Outcome<'a> {
         Val::Optional(Some(inner)) => (*inner).clone(),
         of => of,
     };
-    let found = match of.is_map() {
-        true => of.entry(key),
-        false => index_of(of, key).ok(),
-    };
+    let found = if of.is_map() { of.entry(key) } else { index_of(of, key).ok() };
     Ok(Val::Optional(found.map(Rc::new)))
 }
 

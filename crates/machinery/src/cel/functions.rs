@@ -109,9 +109,7 @@ pub(super) fn global<'a>(cx: &Evaluator, name: &str, mut values: Vec<Val<'a>>) -
         ("optional.none", []) => Ok(Val::Optional(None)),
         ("optional.of", [value]) => Ok(Val::some(value.clone())),
         ("optional.ofNonZeroValue", [value]) => Ok(Val::Optional((!value.is_zero()).then(|| Rc::new(value.clone())))),
-        ("quantity", [Val::Text(text)]) => {
-            Quantity::parse(text).map(Val::Quantity).map_err(|error| EvalError::Failed(error.to_string()))
-        }
+        ("quantity", [Val::Text(text)]) => Quantity::parse(text).map(Val::Quantity).map_err(EvalError::failed),
         ("isQuantity", [Val::Text(text)]) => Ok(Val::Bool(Quantity::parse(text).is_ok())),
         ("sets.contains" | "sets.equivalent" | "sets.intersects", [left, right]) => lists::sets(cx, name, left, right),
         ("lists.range", [Val::Int(count)]) => {
@@ -223,10 +221,13 @@ fn quantities<'a>(own: Quantity, name: &str, values: &[Val<'a>]) -> Option<Outco
     Some(Ok(match (name, values) {
         ("sign", []) => Val::Int(own.sign().into()),
         ("isInteger", []) => Val::Bool(own.is_whole()),
-        ("asInteger", []) => match own.is_whole() {
-            true => Val::Int(own.value()),
-            false => return Some(Err(EvalError::Failed("cannot convert value to integer".into()))),
-        },
+        ("asInteger", []) => {
+            if own.is_whole() {
+                Val::Int(own.value())
+            } else {
+                return Some(Err(EvalError::Failed("cannot convert value to integer".into())));
+            }
+        }
         ("asApproximateFloat", []) => Val::Double(own.as_f64()),
         ("add", [Val::Quantity(other)]) => Val::Quantity(own + *other),
         ("add", [Val::Int(other)]) => Val::Quantity(own + Quantity::from_int(*other, own.format)),

@@ -1,6 +1,6 @@
 //! The words of an expression.
 
-use super::ParseError;
+use super::error::{ParseError, Syntax};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
@@ -43,7 +43,7 @@ pub(super) fn words(text: &str) -> Result<Vec<(Token, usize)>, ParseError> {
     Ok(words)
 }
 
-fn word(rest: &str, first: char) -> Result<(Token, usize), String> {
+fn word(rest: &str, first: char) -> Result<(Token, usize), Syntax> {
     let fraction = first == '.' && rest[1..].starts_with(|sign: char| sign.is_ascii_digit());
     if first.is_ascii_digit() || fraction {
         return number(rest);
@@ -57,21 +57,21 @@ fn word(rest: &str, first: char) -> Result<(Token, usize), String> {
     }
     // A field in backticks may hold any sign.
     if let Some(quoted) = rest.strip_prefix('`') {
-        let length = quoted.find('`').ok_or("unterminated field name")?;
+        let length = quoted.find('`').ok_or(Syntax::FieldName)?;
         return Ok((Token::Name(quoted[..length].into()), length + 2));
     }
     let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
-    sign.map(|sign| (Token::Sign(sign), sign.len())).ok_or_else(|| format!("token recognition error at: '{first}'"))
+    sign.map(|sign| (Token::Sign(sign), sign.len())).ok_or(Syntax::Token(first))
 }
 
-fn number(rest: &str) -> Result<(Token, usize), String> {
+fn number(rest: &str) -> Result<(Token, usize), Syntax> {
     if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
         let digits = hex.find(|sign: char| !sign.is_ascii_hexdigit()).unwrap_or(hex.len());
         if hex[digits..].starts_with(['u', 'U']) {
-            let value = u64::from_str_radix(&hex[..digits], 16).map_err(|_| "invalid uint literal")?;
+            let value = u64::from_str_radix(&hex[..digits], 16).map_err(|_| Syntax::Number("uint"))?;
             return Ok((Token::Uint(value), digits + 3));
         }
-        let value = i64::from_str_radix(&hex[..digits], 16).map_err(|_| "invalid int literal")?;
+        let value = i64::from_str_radix(&hex[..digits], 16).map_err(|_| Syntax::Number("int"))?;
         return Ok((Token::Int(value), digits + 2));
     }
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -91,21 +91,21 @@ fn number(rest: &str) -> Result<(Token, usize), String> {
     }
     let text = &rest[..length];
     if !whole {
-        return Ok((Token::Double(text.parse().map_err(|_| "invalid double literal")?), length));
+        return Ok((Token::Double(text.parse().map_err(|_| Syntax::Number("double"))?), length));
     }
     if rest[length..].starts_with(['u', 'U']) {
-        return Ok((Token::Uint(text.parse().map_err(|_| "invalid uint literal")?), length + 1));
+        return Ok((Token::Uint(text.parse().map_err(|_| Syntax::Number("uint"))?), length + 1));
     }
     // The smallest integer is written with a minus before a number that is one too large for it.
     match text.parse::<u64>() {
         Ok(value) if value == i64::MIN.unsigned_abs() => Ok((Token::Int(i64::MIN), length)),
         Ok(value) if value <= i64::MAX as u64 => Ok((Token::Int(value as i64), length)),
-        _ => Err("invalid int literal".into()),
+        _ => Err(Syntax::Number("int")),
     }
 }
 
 /// A text or bytes literal with its prefixes `r` and `b`, if one begins here.
-fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
+fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Syntax> {
     let prefix = rest.find(['"', '\'']).filter(|at| *at <= 2);
     let Some(prefix) = prefix else { return Ok(None) };
     let letters = rest[..prefix].to_ascii_lowercase();
@@ -127,9 +127,9 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
         if here.starts_with(end) {
             break;
         }
-        let sign = here.chars().next().ok_or("unterminated string")?;
+        let sign = here.chars().next().ok_or(Syntax::Unterminated)?;
         if sign == '\n' && end.len() == 1 {
-            return Err("unterminated string".into());
+            return Err(Syntax::Unterminated);
         }
         at += sign.len_utf8();
         if sign == '\\' && !raw {
@@ -142,15 +142,12 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
         let value = if raw { inner.as_bytes().to_vec() } else { unescaped(inner, true)? };
         return Ok(Some((Token::Bytes(value), length)));
     }
-    let value = if raw {
-        inner.to_string()
-    } else {
-        String::from_utf8(unescaped(inner, false)?).map_err(|_| "invalid text")?
-    };
+    let value =
+        if raw { inner.to_string() } else { String::from_utf8(unescaped(inner, false)?).map_err(|_| Syntax::Text)? };
     Ok(Some((Token::Text(value), length)))
 }
 
-fn unescaped(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
+fn unescaped(text: &str, bytes: bool) -> Result<Vec<u8>, Syntax> {
     let mut out = Vec::with_capacity(text.len());
     let mut signs = text.chars();
     let mut buffer = [0; 4];
@@ -159,10 +156,10 @@ fn unescaped(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
             out.extend_from_slice(sign.encode_utf8(&mut buffer).as_bytes());
             continue;
         }
-        let escape = signs.next().ok_or("unfinished escape")?;
+        let escape = signs.next().ok_or(Syntax::UnfinishedEscape)?;
         let mut digits = |count: usize, radix: u32, first: Option<char>| {
             let text: String = first.into_iter().chain(signs.by_ref().take(count)).collect();
-            u32::from_str_radix(&text, radix).map_err(|_| format!("invalid escape: {text}"))
+            u32::from_str_radix(&text, radix).map_err(|_| Syntax::Escape(text))
         };
         let code = match escape {
             'a' => 7,
@@ -177,12 +174,12 @@ fn unescaped(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
             'u' => digits(4, 16, None)?,
             'U' => digits(8, 16, None)?,
             '0'..='3' => digits(2, 8, Some(escape))?,
-            _ => return Err(format!("invalid escape: \\{escape}")),
+            _ => return Err(Syntax::Escape(format!("\\{escape}"))),
         };
         match (bytes, u8::try_from(code)) {
             (true, Ok(byte)) => out.push(byte),
             _ => {
-                let sign = char::from_u32(code).ok_or("invalid code point")?;
+                let sign = char::from_u32(code).ok_or(Syntax::CodePoint)?;
                 out.extend_from_slice(sign.encode_utf8(&mut buffer).as_bytes());
             }
         }

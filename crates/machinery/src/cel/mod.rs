@@ -4,6 +4,7 @@
 //! where schema and literals tell them (`operators.rs`); any other wrong type is an error when it is met. Every step costs,
 //! and a budget ends what costs too much.
 
+mod error;
 mod lexer;
 mod parser;
 mod value;
@@ -28,54 +29,13 @@ pub use authorizer::{Asked, Oracle, Verdict};
 pub use cost::Declaration;
 pub use declared::Answer;
 use declared::Unknown;
+pub use error::{CheckError, EvalError, ParseError, Undeclared};
 use eval::{Evaluator, Scope};
 use serde_json::Value;
 pub use value::Val;
 
 /// Deeper expressions are refused, here and where they are evaluated.
 const DEPTH_MAX: usize = 100;
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("ERROR: <input>:1:{}: Syntax error: {why}", at + 1)]
-pub struct ParseError {
-    at: usize,
-    why: String,
-}
-
-impl ParseError {
-    fn new(at: usize, why: impl Into<String>) -> ParseError {
-        ParseError { at, why: why.into() }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    #[error("operation cancelled: actual cost limit exceeded")]
-    Budget,
-    #[error("no such overload")]
-    Overload,
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl EvalError {
-    /// The types do not fit the function.
-    fn overload(_function: &str, _values: &[&Val]) -> EvalError {
-        EvalError::Overload
-    }
-
-    fn overflow() -> EvalError {
-        EvalError::Failed("integer overflow".into())
-    }
-
-    fn no_key(key: &Val) -> EvalError {
-        let shown = match key {
-            Val::Text(text) => text.to_string(),
-            other => texts::shown(other),
-        };
-        EvalError::Failed(format!("no such key: {shown}"))
-    }
-}
 
 /// How much one expression may cost, and all rules of one object together, in steps.
 pub const EXPRESSION_COST_MAX: u64 = 1_000_000;
@@ -94,19 +54,20 @@ impl Program {
 
     /// Parses the text of a rule that may name those variables, each with its schema where that is known, and refuses
     /// it, with the place, where it names others, a field that there is not, or an operator that is not for its values.
-    pub fn check(text: &str, variables: &[(&str, Option<&Value>)]) -> Result<(), String> {
-        let program = Program::parse(text).map_err(|error| format!("{error}{}", pointed(text, error.at)))?;
+    pub fn check(text: &str, variables: &[(&str, Option<&Value>)]) -> Result<(), CheckError> {
+        let program = Program::parse(text).map_err(|error| {
+            let pointed = pointed(text, error.at);
+            CheckError::Syntax { error, pointed }
+        })?;
         let Some(unknown) = declared::undeclared(&program.root, variables) else { return Ok(()) };
         let at = place(text, &unknown);
-        let said = match unknown {
-            Unknown::Name(name) | Unknown::Function(name) => {
-                format!("undeclared reference to '{name}' (in container '')")
-            }
-            Unknown::Field(name) => format!("undefined field '{name}'"),
-            Unknown::Overload(said, _) => said,
+        let problem = match unknown {
+            Unknown::Name(name) | Unknown::Function(name) => Undeclared::Reference(name.to_owned()),
+            Unknown::Field(name) => Undeclared::Field(name.to_owned()),
+            Unknown::Overload(overload, _) => Undeclared::Overload(overload),
         };
         let (line, column) = line_and_column(text, at);
-        Err(format!("ERROR: <input>:{line}:{}: {said}{}", column + 1, pointed(text, at)))
+        Err(CheckError::Undeclared { line, column: column + 1, problem, pointed: pointed(text, at) })
     }
 
     /// What kind of value the expression answers with, where that can be told without running it.

@@ -29,12 +29,15 @@ pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
             None => failed(format!("network address parse error during conversion from string: {text:?}")),
         },
         "isCIDR" => Ok(Val::Bool(network(text).is_some())),
-        "url" => match is_url(text) {
-            true => Ok(Val::Url(text.as_ref().into())),
-            false => failed(format!(
-                "URL parse error during conversion from string: parse {text:?}: invalid URI for request"
-            )),
-        },
+        "url" => {
+            if is_url(text) {
+                Ok(Val::Url(text.as_ref().into()))
+            } else {
+                failed(format!(
+                    "URL parse error during conversion from string: parse {text:?}: invalid URI for request"
+                ))
+            }
+        }
         "isURL" => Ok(Val::Bool(is_url(text))),
         _ => return None,
     })

@@ -67,8 +67,16 @@ impl Plain {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found no matching overload for '{function}' applied to '({left}, {right})'")]
+pub struct NoOverload {
+    function: String,
+    left: &'static str,
+    right: &'static str,
+}
+
 /// What an operator answers with, or in upstream's words that it is not for these values.
-pub(super) fn answered<'a>(operator: &str, left: Shape<'a>, right: Shape<'a>) -> Result<Shape<'a>, String> {
+pub(super) fn answered<'a>(operator: &str, left: Shape<'a>, right: Shape<'a>) -> Result<Shape<'a>, NoOverload> {
     let is_comparison = matches!(operator, "==" | "!=" | "<" | "<=" | ">" | ">=");
     let (Some(left), Some(right)) = (left.plain(), right.plain()) else {
         let known = is_comparison || operator == "in";
@@ -85,12 +93,9 @@ pub(super) fn answered<'a>(operator: &str, left: Shape<'a>, right: Shape<'a>) ->
         // Nothing is in a number or in a text.
         _ => false,
     };
-    match fits {
-        true => Ok(Shape::Plain(if is_comparison { Plain::Bool } else { left })),
-        false => {
-            let function = if operator == "in" { "@in".to_owned() } else { format!("_{operator}_") };
-            let (left, right) = (left.name(), right.name());
-            Err(format!("found no matching overload for '{function}' applied to '({left}, {right})'"))
-        }
+    if !fits {
+        let function = if operator == "in" { "@in".to_owned() } else { format!("_{operator}_") };
+        return Err(NoOverload { function, left: left.name(), right: right.name() });
     }
+    Ok(Shape::Plain(if is_comparison { Plain::Bool } else { left }))
 }

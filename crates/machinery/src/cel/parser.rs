@@ -1,7 +1,8 @@
 //! Parses tokens to a syntax tree. Macros (`all`, `exists`, `map`, ...) become nodes of their own.
 
+use super::DEPTH_MAX;
+use super::error::{ParseError, Syntax};
 use super::lexer::{Token, words};
-use super::{DEPTH_MAX, ParseError};
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -92,7 +93,7 @@ impl Parser {
             Token::Sign(sign) => format!("'{sign}'"),
             other => format!("{other:?}"),
         };
-        ParseError::new(*at, format!("mismatched input {shown}"))
+        ParseError::new(*at, Syntax::Unexpected(shown))
     }
 
     fn take(&mut self, sign: &str) -> bool {
@@ -120,17 +121,16 @@ impl Parser {
     fn expression(&mut self) -> Result<Node, ParseError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(ParseError::new(self.words[self.at].1, "expression is nested too deeply"));
+            return Err(ParseError::new(self.words[self.at].1, Syntax::Depth));
         }
         let condition = self.binary(0)?;
-        let node = match self.take("?") {
-            false => condition,
-            true => {
-                let yes = self.binary(0)?;
-                self.expect(":")?;
-                let no = self.expression()?;
-                Node::Choice(condition.into(), yes.into(), no.into())
-            }
+        let node = if self.take("?") {
+            let yes = self.binary(0)?;
+            self.expect(":")?;
+            let no = self.expression()?;
+            Node::Choice(condition.into(), yes.into(), no.into())
+        } else {
+            condition
         };
         self.depth -= 1;
         Ok(node)
@@ -187,7 +187,7 @@ impl Parser {
             length += 1;
             // A chain is as deep as it is long once it is evaluated.
             if length > DEPTH_MAX {
-                return Err(ParseError::new(self.words[self.at].1, "expression is nested too deeply"));
+                return Err(ParseError::new(self.words[self.at].1, Syntax::Depth));
             }
             if self.take(".") {
                 if self.take("?") {
@@ -195,20 +195,20 @@ impl Parser {
                     continue;
                 }
                 let name = self.name()?;
-                node = match self.take("(") {
-                    true => {
-                        let arguments = self.arguments(")")?;
-                        call(node, name, arguments).map_err(|why| ParseError::new(self.words[self.at].1, why))?
-                    }
-                    false => Node::Select(node.into(), name),
+                node = if self.take("(") {
+                    let arguments = self.arguments(")")?;
+                    call(node, name, arguments).map_err(|why| ParseError::new(self.words[self.at].1, why))?
+                } else {
+                    Node::Select(node.into(), name)
                 };
             } else if self.take("[") {
                 let optional = self.take("?");
                 let index = self.expression()?;
                 self.expect("]")?;
-                node = match optional {
-                    true => Node::IndexOptional(node.into(), index.into()),
-                    false => Node::Index(node.into(), index.into()),
+                node = if optional {
+                    Node::IndexOptional(node.into(), index.into())
+                } else {
+                    Node::Index(node.into(), index.into())
                 };
             } else if let (Token::Sign("{"), Some(name)) = (self.peek(), qualified(&node)) {
                 node = Node::Struct(name.into(), self.struct_fields()?);
@@ -316,24 +316,24 @@ fn qualified(node: &Node) -> Option<String> {
     }
 }
 
-fn global(name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, String> {
+fn global(name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, Syntax> {
     if &*name == "has" {
         return match (arguments.pop(), arguments.is_empty()) {
             (Some(Node::Select(of, field)), true) => Ok(Node::Has(of, field)),
-            _ => Err("invalid argument to has() macro".into()),
+            _ => Err(Syntax::Has),
         };
     }
     Ok(Node::Call(None, name, arguments))
 }
 
-fn call(target: Node, name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, String> {
+fn call(target: Node, name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, Syntax> {
     if let (Node::Name(namespace), "bind", 3) = (&target, &*name, arguments.len())
         && &**namespace == "cel"
     {
         let (body, value) = (arguments.pop(), arguments.pop());
         return match (arguments.pop(), value, body) {
             (Some(Node::Name(name)), Some(value), Some(body)) => Ok(Node::Bind(name, value.into(), body.into())),
-            _ => Err("cel.bind() variable names must be simple identifiers".into()),
+            _ => Err(Syntax::Bind),
         };
     }
     let (kind, names) = match (&*name, arguments.len()) {
@@ -356,7 +356,7 @@ fn call(target: Node, name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, 
     let bodies = arguments.split_off(names);
     let variables = arguments.into_iter().map(|argument| match argument {
         Node::Name(name) => Ok(name),
-        _ => Err("argument must be a simple name".to_string()),
+        _ => Err(Syntax::MacroVariable),
     });
     Ok(Node::Macro(kind, target.into(), variables.collect::<Result<_, _>>()?, bodies))
 }

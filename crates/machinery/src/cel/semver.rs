@@ -22,31 +22,49 @@ enum Part {
     Word(Box<str>),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    #[error("No Major.Minor.Patch elements found")]
+    Elements,
+    #[error("Build meta data is empty or has an invalid character")]
+    Build,
+    #[error("Short version cannot contain PreRelease/Build meta data")]
+    Short,
+    #[error("Invalid character(s) found in version number")]
+    Character,
+    #[error("Version number must not contain leading zeroes")]
+    Zeroes,
+    #[error("Version number is too large")]
+    TooLarge,
+    #[error("Prerelease is empty or has an invalid character")]
+    PreRelease,
+}
+
 impl Version {
-    pub fn parse(text: &str) -> Result<Version, &'static str> {
+    pub fn parse(text: &str) -> Result<Version, VersionError> {
         let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
         let (core, before) = rest.split_once('-').map_or((rest, None), |(core, before)| (core, Some(before)));
         let pieces: Vec<&str> = core.split('.').collect();
-        let [major, minor, patch] = pieces[..] else { return Err("No Major.Minor.Patch elements found") };
+        let [major, minor, patch] = pieces[..] else { return Err(VersionError::Elements) };
         let numbers = [number(major)?, number(minor)?, number(patch)?];
         let before = match before {
             Some(before) => before.split('.').map(part).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
         if build.is_some_and(|build| !build.split('.').all(is_word)) {
-            return Err("Build meta data is empty or has an invalid character");
+            return Err(VersionError::Build);
         }
         Ok(Version { numbers, before, shown: text.into() })
     }
 
     /// Also takes `v1.2` and `01.2.3`: what people write for `1.2.0` and `1.2.3`.
-    fn parse_loosely(text: &str) -> Result<Version, &'static str> {
+    fn parse_loosely(text: &str) -> Result<Version, VersionError> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(['-', '+']).unwrap_or(text.len());
         let (core, rest) = text.split_at(end);
         let mut pieces: Vec<&str> = core.split('.').map(without_zeros).collect();
         if pieces.len() < 3 && !rest.is_empty() {
-            return Err("Short version cannot contain PreRelease/Build meta data");
+            return Err(VersionError::Short);
         }
         while pieces.len() < 3 {
             pieces.push("0");
@@ -78,7 +96,7 @@ pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
         "isSemver" => Some(Ok(Val::Bool(parsed.is_ok()))),
         "semver" => Some(match parsed {
             Ok(version) => Ok(Val::Semver(Rc::new(version))),
-            Err(why) => Err(EvalError::Failed(why.into())),
+            Err(error) => Err(EvalError::failed(error)),
         }),
         _ => None,
     }
@@ -97,22 +115,21 @@ pub fn member<'a>(own: &Version, name: &str, values: &[Val<'a>]) -> Option<Outco
     })
 }
 
-fn number(text: &str) -> Result<u64, &'static str> {
+fn number(text: &str) -> Result<u64, VersionError> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("Invalid character(s) found in version number");
+        return Err(VersionError::Character);
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err("Version number must not contain leading zeroes");
+        return Err(VersionError::Zeroes);
     }
-    text.parse().map_err(|_| "Version number is too large")
+    text.parse().map_err(|_| VersionError::TooLarge)
 }
 
-fn part(text: &str) -> Result<Part, &'static str> {
-    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => number(text).map(Part::Number),
-        false if is_word(text) => Ok(Part::Word(text.into())),
-        false => Err("Prerelease is empty or has an invalid character"),
+fn part(text: &str) -> Result<Part, VersionError> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number(text).map(Part::Number);
     }
+    if is_word(text) { Ok(Part::Word(text.into())) } else { Err(VersionError::PreRelease) }
 }
 
 fn is_word(text: &str) -> bool {

@@ -134,9 +134,10 @@ fn by_position<'a>(text: &str, name: &str, values: &[Val<'a>]) -> Outcome<'a> {
         ("substring", [from]) => Ok(Val::text(signs[place(from)?..].iter().collect::<String>())),
         ("substring", [from, to]) => {
             let (from, to) = (place(from)?, place(to)?);
-            match from <= to {
-                true => Ok(Val::text(signs[from..to].iter().collect::<String>())),
-                false => Err(EvalError::Failed(format!("invalid substring range. start: {from}, end: {to}"))),
+            if from <= to {
+                Ok(Val::text(signs[from..to].iter().collect::<String>()))
+            } else {
+                Err(EvalError::Failed(format!("invalid substring range. start: {from}, end: {to}")))
             }
         }
         ("indexOf", [Val::Text(part)]) => Ok(Val::Int(find(part, Box::new(0..=signs.len())))),
@@ -173,7 +174,7 @@ fn pattern(text: &str) -> Result<Arc<Regex>, EvalError> {
     if let Some(known) = KNOWN.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(text) {
         return Ok(known.clone());
     }
-    let made = crate::pattern::compile(text).map_err(|error| EvalError::Failed(error.to_string()))?;
+    let made = crate::pattern::compile(text).map_err(EvalError::failed)?;
     let made = Arc::new(made);
     let mut known = KNOWN.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     if known.len() >= PATTERNS_MAX {
@@ -249,10 +250,7 @@ const FORMATS: &[(&str, Rule)] = &[
     ("dns1123SubdomainPrefix", |text| names::dns_subdomain(&names::mask_trailing_dash(text))),
     ("dns1035LabelPrefix", |text| names::dns1035_label(&names::mask_trailing_dash(text))),
     ("labelValue", names::label_value),
-    ("uri", |text| match is_format("uri", text) {
-        true => Vec::new(),
-        false => vec![format!("parse {text:?}: invalid URI for request")],
-    }),
+    ("uri", |text| unless(is_format("uri", text), &format!("parse {text:?}: invalid URI for request"))),
     ("uuid", |text| unless(is_format("uuid", text), "does not match the UUID format")),
     ("byte", |text| unless(is_format("byte", text), "invalid base64")),
     ("date", |text| unless(is_format("date", text), "invalid date")),
@@ -276,8 +274,9 @@ pub(crate) fn format_member<'a>(format: &str, name: &str, values: &[Val<'a>]) ->
     let ("validate", [Val::Text(text)]) = (name, values) else { return None };
     let (_, rule) = FORMATS.iter().find(|(known, _)| *known == format)?;
     let problems = rule(text);
-    Some(Ok(match problems.is_empty() {
-        true => Val::Optional(None),
-        false => Val::some(Val::list(problems.into_iter().map(Val::text).collect())),
+    Some(Ok(if problems.is_empty() {
+        Val::Optional(None)
+    } else {
+        Val::some(Val::list(problems.into_iter().map(Val::text).collect()))
     }))
 }

@@ -71,9 +71,7 @@ fn in_zone(time: Timestamp, zone: Option<&str>) -> Result<Zoned, EvalError> {
         let minutes = if hours < 0 || zone.starts_with('-') { -minutes } else { minutes };
         let offset =
             jiff::tz::Offset::from_seconds(hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60)));
-        return offset
-            .map(|offset| time.to_zoned(TimeZone::fixed(offset)))
-            .map_err(|error| EvalError::Failed(error.to_string()));
+        return offset.map(|offset| time.to_zoned(TimeZone::fixed(offset))).map_err(EvalError::failed);
     }
     let zone = TimeZone::get(zone).map_err(|_| EvalError::Failed(format!("unknown time zone {zone}")))?;
     Ok(time.to_zoned(zone))

@@ -282,9 +282,10 @@ impl<'a> Val<'a> {
             if left.len() != right.len() {
                 return false;
             }
-            return match unordered(self) || unordered(other) {
-                true => left.iter().all(|item| right.iter().any(|known| known.equals(item))),
-                false => left.iter().zip(right.iter()).all(|(left, right)| left.equals(right)),
+            return if unordered(self) || unordered(other) {
+                left.iter().all(|item| right.iter().any(|known| known.equals(item)))
+            } else {
+                left.iter().zip(right.iter()).all(|(left, right)| left.equals(right))
             };
         }
         match (self.entries(), other.entries()) {

@@ -9,7 +9,24 @@ use serde_json::{Map, Number, Value};
 use super::{DEPTH_MAX, Decoded};
 use crate::schema::conform::PROBLEMS_MAX;
 
-pub fn parse(body: &[u8]) -> Result<Decoded, String> {
+/// What is wrong with a text that is no JSON, or not the JSON that was wanted, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    #[error("unexpected end of JSON input")]
+    End,
+    #[error("invalid character {} {place}", quoted(*byte))]
+    Character { byte: u8, place: &'static str },
+    #[error("invalid character {} in literal {word} (expecting {})", quoted(*byte), quoted(*wanted))]
+    Literal { byte: u8, word: &'static str, wanted: u8 },
+    #[error("exceeded max depth")]
+    Depth,
+    #[error("json: cannot unmarshal number {0} into Go value of type float64")]
+    Number(String),
+    #[error("json: cannot unmarshal {found} into Go {wanted}")]
+    Type { found: &'static str, wanted: String },
+}
+
+pub fn parse(body: &[u8]) -> Result<Decoded, JsonError> {
     let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new(), sought: None };
     parser.skip_space();
     let value = parser.value()?;
@@ -75,7 +92,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn value(&mut self) -> Result<Value, String> {
+    fn value(&mut self) -> Result<Value, JsonError> {
         match self.peek() {
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
@@ -88,15 +105,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn enter(&mut self, step: Step) -> Result<(), String> {
+    fn enter(&mut self, step: Step) -> Result<(), JsonError> {
         if self.path.len() >= DEPTH_MAX {
-            return Err("exceeded max depth".into());
+            return Err(JsonError::Depth);
         }
         self.path.push(step);
         Ok(())
     }
 
-    fn object(&mut self) -> Result<Value, String> {
+    fn object(&mut self) -> Result<Value, JsonError> {
         self.at += 1;
         self.enter(Step::Index(0))?;
         let mut map = Map::new();
@@ -138,7 +155,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Object(map))
     }
 
-    fn array(&mut self) -> Result<Value, String> {
+    fn array(&mut self) -> Result<Value, JsonError> {
         self.at += 1;
         self.enter(Step::Index(0))?;
         let mut items = Vec::new();
@@ -166,7 +183,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Array(items))
     }
 
-    fn expect(&mut self, byte: u8, place: &str) -> Result<(), String> {
+    fn expect(&mut self, byte: u8, place: &'static str) -> Result<(), JsonError> {
         if self.peek() != Some(byte) {
             return Err(self.unexpected(place));
         }
@@ -174,17 +191,18 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &str, value: Value) -> Result<Value, String> {
-        for byte in word.bytes() {
-            if self.peek() != Some(byte) {
-                return Err(self.unexpected(&format!("in literal {word} (expecting {})", quoted(byte))));
+    fn literal(&mut self, word: &'static str, value: Value) -> Result<Value, JsonError> {
+        for wanted in word.bytes() {
+            match self.peek() {
+                Some(byte) if byte == wanted => self.at += 1,
+                Some(byte) => return Err(JsonError::Literal { byte, word, wanted }),
+                None => return Err(JsonError::End),
             }
-            self.at += 1;
         }
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value, String> {
+    fn number(&mut self) -> Result<Value, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -218,9 +236,7 @@ impl<'a> Parser<'a> {
             }
         }
         let number = text.parse::<f64>().ok().and_then(Number::from_f64);
-        number
-            .map(Value::Number)
-            .ok_or_else(|| format!("json: cannot unmarshal number {text} into Go value of type float64"))
+        number.map(Value::Number).ok_or_else(|| JsonError::Number(text.to_owned()))
     }
 
     fn digits(&mut self) {
@@ -229,7 +245,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn some_digits(&mut self, place: &str) -> Result<(), String> {
+    fn some_digits(&mut self, place: &'static str) -> Result<(), JsonError> {
         if !matches!(self.peek(), Some(b'0'..=b'9')) {
             return Err(self.unexpected(place));
         }
@@ -238,7 +254,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The text behind an opening quote. Bytes that are not UTF-8 become the replacement character, as in Go.
-    fn string(&mut self) -> Result<String, String> {
+    fn string(&mut self) -> Result<String, JsonError> {
         self.at += 1;
         let mut text = self.plain_text().into_owned();
         loop {
@@ -264,7 +280,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn escape(&mut self, text: &mut String) -> Result<(), String> {
+    fn escape(&mut self, text: &mut String) -> Result<(), JsonError> {
         self.at += 1;
         let plain = match self.peek() {
             Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
@@ -286,7 +302,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn hex(&mut self) -> Result<u32, String> {
+    fn hex(&mut self) -> Result<u32, JsonError> {
         let mut value = 0;
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
@@ -298,7 +314,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A pair of surrogates is one character; half a pair is the replacement character.
-    fn surrogate(&mut self, first: u32) -> Result<char, String> {
+    fn surrogate(&mut self, first: u32) -> Result<char, JsonError> {
         if (0xD800..0xDC00).contains(&first) && self.body[self.at..].starts_with(b"\\u") {
             let before = self.at;
             self.at += 2;
@@ -312,10 +328,10 @@ impl<'a> Parser<'a> {
         Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    fn unexpected(&self, place: &str) -> String {
+    fn unexpected(&self, place: &'static str) -> JsonError {
         match self.peek() {
-            None => "unexpected end of JSON input".into(),
-            Some(byte) => format!("invalid character {} {place}", quoted(byte)),
+            None => JsonError::End,
+            Some(byte) => JsonError::Character { byte, place },
         }
     }
 

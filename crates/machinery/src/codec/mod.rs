@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-pub use json::places as json_places;
+pub use json::{JsonError, places as json_places};
 pub use stored::{encode, metadata_text, splice_offset};
+pub use yaml::YamlError;
 pub use yaml_lines::lines as yaml_lines;
 pub use yaml_write::to_yaml;
 
@@ -31,9 +32,9 @@ pub struct Decoded {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("couldn't get version/kind; json parse error: {0}")]
-    Json(String),
+    Json(JsonError),
     #[error("yaml: {0}")]
-    Yaml(String),
+    Yaml(YamlError),
     #[error(
         "the body of the request was in an unknown format - accepted media types include: \
          application/json, application/yaml, application/vnd.kubernetes.protobuf"
@@ -101,20 +102,16 @@ pub fn type_meta(value: &Value) -> Result<TypeMeta<'_>, DecodeError> {
         Value::Object(_) => "object",
     };
     if !value.is_object() && !value.is_null() {
-        return Err(DecodeError::Json(format!(
-            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            found(value)
-        )));
+        let wanted = "value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                      Kind string \"json:\\\"kind,omitempty\\\"\" }";
+        return Err(DecodeError::Json(JsonError::Type { found: found(value), wanted: wanted.to_owned() }));
     }
     let text = |field: &str| match value.get(field) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text.as_str()),
         Some(other) => {
-            let found = found(other);
-            Err(DecodeError::Json(format!(
-                "json: cannot unmarshal {found} into Go struct field .{field} of type string"
-            )))
+            let wanted = format!("struct field .{field} of type string");
+            Err(DecodeError::Json(JsonError::Type { found: found(other), wanted }))
         }
     };
     Ok(TypeMeta { api_version: text("apiVersion")?, kind: text("kind")? })

@@ -7,15 +7,45 @@ use std::mem;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Value};
 
-use super::yaml_scalar::resolve;
+use super::yaml_scalar::{NotFinite, resolve};
 use super::{DEPTH_MAX, Decoded};
 use crate::schema::conform::PROBLEMS_MAX;
 
 /// How much aliases and anchors may copy, in nodes; sixteen bytes of text count as one more.
 const COPIED_MAX: usize = 200_000;
 
-pub fn parse(body: &[u8]) -> Result<Decoded, String> {
-    let text = str::from_utf8(body).map_err(|_| "invalid leading UTF-8 octet".to_string())?;
+/// What is wrong with a text that is no YAML, in go-yaml's words. Lines that are not known are zero.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum YamlError {
+    #[error("invalid leading UTF-8 octet")]
+    Encoding,
+    #[error("{}{problem}", line_shown(*line))]
+    Syntax { line: usize, problem: String },
+    #[error("exceeded max depth of {DEPTH_MAX}")]
+    Depth,
+    #[error("line {line}: did not find expected node content")]
+    NoContent { line: usize },
+    #[error("line {line}: anchor value contains itself")]
+    Anchor { line: usize },
+    #[error("document contains excessive aliasing")]
+    Aliases,
+    #[error("map merge requires map or sequence of maps as the value")]
+    Merge,
+    #[error("line {line}: invalid map key: {key}")]
+    Key { line: usize, key: Value },
+    #[error(transparent)]
+    Number(#[from] NotFinite),
+}
+
+fn line_shown(line: usize) -> String {
+    match line {
+        0 => String::new(),
+        line => format!("line {line}: "),
+    }
+}
+
+pub fn parse(body: &[u8]) -> Result<Decoded, YamlError> {
+    let text = str::from_utf8(body).map_err(|_| YamlError::Encoding)?;
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
@@ -40,7 +70,7 @@ pub fn parse(body: &[u8]) -> Result<Decoded, String> {
 
 /// `while parsing a node, did not find ...` becomes `line 1: did not find ...`. go-yaml counts lines from zero where its
 /// parser complains and from one where its scanner does.
-fn syntax_error(error: &ScanError) -> String {
+fn syntax_error(error: &ScanError) -> YamlError {
     let info = error.info();
     let problem = match info.strip_prefix("while ") {
         Some(context) => context.split_once(", ").map_or(info, |(_, problem)| problem),
@@ -51,10 +81,8 @@ fn syntax_error(error: &ScanError) -> String {
         Some(wanted) => format!("did not find expected {wanted}"),
         None => problem.to_string(),
     };
-    match error.marker().line() - usize::from(info.starts_with("while parsing")).min(error.marker().line()) {
-        0 => problem,
-        line => format!("line {line}: {problem}"),
-    }
+    let line = error.marker().line();
+    YamlError::Syntax { line: line - usize::from(info.starts_with("while parsing")).min(line), problem }
 }
 
 #[derive(Default)]
@@ -86,19 +114,19 @@ enum Key {
 }
 
 impl Builder {
-    fn open(&mut self, frame: Frame) -> Result<(), String> {
+    fn open(&mut self, frame: Frame) -> Result<(), YamlError> {
         if self.stack.len() >= DEPTH_MAX {
-            return Err(format!("exceeded max depth of {DEPTH_MAX}"));
+            return Err(YamlError::Depth);
         }
         self.stack.push(frame);
         Ok(())
     }
 
-    fn close(&mut self, line: usize) -> Result<(), String> {
+    fn close(&mut self, line: usize) -> Result<(), YamlError> {
         let (value, anchor) = match self.stack.pop() {
             Some(Frame::List { anchor, items }) => (Value::Array(items), anchor),
             Some(Frame::Map { anchor, map }) => (map.finish(), anchor),
-            None => return Err(format!("line {line}: did not find expected node content")),
+            None => return Err(YamlError::NoContent { line }),
         };
         self.remember(anchor, &value)?;
         self.add(value, false, line)
@@ -111,7 +139,7 @@ impl Builder {
         anchor: usize,
         tag: Option<&Tag>,
         line: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), YamlError> {
         let is_text = match tag {
             Some(tag) if tag.is_yaml_core_schema() => tag.suffix == "str",
             Some(tag) => tag.handle.is_empty() && tag.suffix == "!",
@@ -123,24 +151,24 @@ impl Builder {
         self.add(value, merge, line)
     }
 
-    fn alias(&mut self, anchor: usize, line: usize) -> Result<(), String> {
+    fn alias(&mut self, anchor: usize, line: usize) -> Result<(), YamlError> {
         let Some((value, cost)) = self.anchors.get(&anchor) else {
-            return Err(format!("line {line}: anchor value contains itself"));
+            return Err(YamlError::Anchor { line });
         };
         self.copied += cost;
         if self.copied > COPIED_MAX {
-            return Err("document contains excessive aliasing".into());
+            return Err(YamlError::Aliases);
         }
         let value = value.clone();
         self.add(value, false, line)
     }
 
-    fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
+    fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), YamlError> {
         if anchor != 0 {
             let cost = cost(value);
             self.copied += cost;
             if self.copied > COPIED_MAX {
-                return Err("document contains excessive aliasing".into());
+                return Err(YamlError::Aliases);
             }
             self.anchors.insert(anchor, (value.clone(), cost));
         }
@@ -148,7 +176,7 @@ impl Builder {
     }
 
     /// Puts a finished value where it belongs: the document, a list, or a mapping's key or value.
-    fn add(&mut self, value: Value, merge: bool, line: usize) -> Result<(), String> {
+    fn add(&mut self, value: Value, merge: bool, line: usize) -> Result<(), YamlError> {
         let map = match self.stack.last_mut() {
             None => {
                 self.done = Some(value);
@@ -176,14 +204,14 @@ impl Builder {
 }
 
 impl Mapping {
-    fn merge(&mut self, value: Value) -> Result<(), String> {
+    fn merge(&mut self, value: Value) -> Result<(), YamlError> {
         let maps = match value {
             Value::Array(maps) => maps,
             map => vec![map],
         };
         for map in maps {
             let Value::Object(map) = map else {
-                return Err("map merge requires map or sequence of maps as the value".into());
+                return Err(YamlError::Merge);
             };
             for (key, value) in map {
                 self.merged.entry(key).or_insert(value);
@@ -201,12 +229,12 @@ impl Mapping {
 }
 
 /// Keys are texts in JSON; numbers and booleans take their usual form.
-fn key_text(key: Value, line: usize) -> Result<String, String> {
+fn key_text(key: Value, line: usize) -> Result<String, YamlError> {
     match key {
         Value::String(text) => Ok(text),
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(value) => Ok(value.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => Err(format!("line {line}: invalid map key: {key}")),
+        Value::Null | Value::Array(_) | Value::Object(_) => Err(YamlError::Key { line, key }),
     }
 }
 

@@ -2,16 +2,21 @@
 
 use serde_json::{Number, Value};
 
+/// A number that YAML has and JSON has not, in the words of Go's encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("json: unsupported value: {0}")]
+pub struct NotFinite(&'static str);
+
 /// The value of a scalar without quotes and without a tag.
-pub fn resolve(text: &str) -> Result<Value, String> {
+pub fn resolve(text: &str) -> Result<Value, NotFinite> {
     let Some(first) = text.bytes().next() else { return Ok(Value::Null) };
     match text {
         "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return Ok(true.into()),
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => return Ok(false.into()),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Err("json: unsupported value: +Inf".into()),
-        "-.inf" | "-.Inf" | "-.INF" => return Err("json: unsupported value: -Inf".into()),
-        ".nan" | ".NaN" | ".NAN" => return Err("json: unsupported value: NaN".into()),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Err(NotFinite("+Inf")),
+        "-.inf" | "-.Inf" | "-.INF" => return Err(NotFinite("-Inf")),
+        ".nan" | ".NaN" | ".NAN" => return Err(NotFinite("NaN")),
         _ => {}
     }
     if first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.') {

@@ -24,8 +24,34 @@ pub enum JsonPatchError {
     #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {0}")]
     TooManyOperations(usize),
     /// An operation does not apply to this document. Upstream keeps the reason to itself.
-    #[error("{0}")]
-    Rejected(String),
+    #[error(transparent)]
+    Rejected(OperationError),
+}
+
+/// Why an operation does not apply, in the words of the library upstream uses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    #[error("Unexpected kind: {0}")]
+    Kind(String),
+    #[error("Unable to remove nonexistent key: {0}")]
+    NoKey(String),
+    #[error("replace operation value must be object or array")]
+    Document,
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy operation is {0}, \
+         exceeding the limit {COPIED_BYTES_MAX}"
+    )]
+    CopiedBytes(usize),
+    #[error("testing value {0} failed: test failed")]
+    Test(String),
+    #[error("doc is missing path: {0}")]
+    NoPath(String),
+    #[error("the patch would nest the document deeper than {DEPTH_MAX} levels")]
+    Depth,
+    #[error("value was not a proper array index: '{0}'")]
+    NoIndex(String),
+    #[error("Unable to access invalid index: {0}")]
+    Index(i64),
 }
 
 impl JsonPatchError {
@@ -64,11 +90,9 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
 impl JsonPatchError {
     /// Whether a `test` of the patch did not hold.
     pub fn is_failed_test(&self) -> bool {
-        matches!(self, JsonPatchError::Rejected(why) if why.ends_with(TEST_FAILED))
+        matches!(self, JsonPatchError::Rejected(OperationError::Test(_)))
     }
 }
-
-const TEST_FAILED: &str = ": test failed";
 
 struct Operation<'a> {
     op: &'a str,
@@ -110,7 +134,7 @@ struct Patcher<'a> {
 }
 
 impl Patcher<'_> {
-    fn apply(&mut self, operation: &Operation) -> Result<(), String> {
+    fn apply(&mut self, operation: &Operation) -> Result<(), OperationError> {
         let Operation { op, path, from, value } = operation;
         match *op {
             "add" => self.add(path, (*value).clone(), PARSED_DEPTH_MAX),
@@ -122,11 +146,11 @@ impl Patcher<'_> {
             }
             "copy" => self.copy(from, path),
             "test" => self.test(path, value),
-            other => Err(format!("Unexpected kind: {other}")),
+            other => Err(OperationError::Kind(other.to_owned())),
         }
     }
 
-    fn add(&mut self, path: &str, value: Value, value_depth_max: usize) -> Result<(), String> {
+    fn add(&mut self, path: &str, value: Value, value_depth_max: usize) -> Result<(), OperationError> {
         self.deepen(path, value_depth_max)?;
         let (container, key) = self.find(path)?;
         match container {
@@ -142,10 +166,10 @@ impl Patcher<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, path: &str) -> Result<Value, String> {
+    fn remove(&mut self, path: &str) -> Result<Value, OperationError> {
         let (container, key) = self.find(path)?;
         match container {
-            Container::Map(map) => map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}")),
+            Container::Map(map) => map.remove(&key).ok_or(OperationError::NoKey(key)),
             Container::List(list) => {
                 let index = index(&key, list.len())?;
                 Ok(list.remove(index))
@@ -153,11 +177,11 @@ impl Patcher<'_> {
         }
     }
 
-    fn replace(&mut self, path: &str, value: &Value) -> Result<(), String> {
+    fn replace(&mut self, path: &str, value: &Value) -> Result<(), OperationError> {
         self.deepen(path, PARSED_DEPTH_MAX)?;
         if path.is_empty() {
             if !value.is_object() && !value.is_array() {
-                return Err("replace operation value must be object or array".into());
+                return Err(OperationError::Document);
             }
             *self.document = value.clone();
             return Ok(());
@@ -175,33 +199,27 @@ impl Patcher<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, from: &str, path: &str) -> Result<(), String> {
+    fn copy(&mut self, from: &str, path: &str) -> Result<(), OperationError> {
         let value = self.get(from)?;
         let bytes = value.map_or(0, json_length);
         let value = value.cloned().unwrap_or(Value::Null);
         self.copied_bytes += bytes;
         if self.copied_bytes > COPIED_BYTES_MAX {
-            return Err(format!(
-                "Unable to complete the copy, the accumulated size increase of copy operation is {}, exceeding the limit {COPIED_BYTES_MAX}",
-                self.copied_bytes
-            ));
+            return Err(OperationError::CopiedBytes(self.copied_bytes));
         }
         self.add(path, value, self.depth_max)
     }
 
-    fn test(&mut self, path: &str, wanted: &Value) -> Result<(), String> {
+    fn test(&mut self, path: &str, wanted: &Value) -> Result<(), OperationError> {
         let found = match path {
             "" => Some(&*self.document),
             _ => self.get(path)?,
         };
-        match found.unwrap_or(&Value::Null) == wanted {
-            true => Ok(()),
-            false => Err(format!("testing value {path} failed{TEST_FAILED}")),
-        }
+        if found.unwrap_or(&Value::Null) == wanted { Ok(()) } else { Err(OperationError::Test(path.to_owned())) }
     }
 
     /// The value at the path: an error where the way there or an index is missing, none where only a member is.
-    fn get(&mut self, path: &str) -> Result<Option<&Value>, String> {
+    fn get(&mut self, path: &str) -> Result<Option<&Value>, OperationError> {
         let (container, key) = self.find(path)?;
         match container {
             Container::Map(map) => Ok(map.get(&key)),
@@ -213,8 +231,8 @@ impl Patcher<'_> {
     }
 
     /// The map or list that holds the last step of the path, and that step.
-    fn find(&mut self, path: &str) -> Result<(Container<'_>, String), String> {
-        let missing = || format!("doc is missing path: {path}");
+    fn find(&mut self, path: &str) -> Result<(Container<'_>, String), OperationError> {
+        let missing = || OperationError::NoPath(path.to_owned());
         // As upstream, what stands before the first slash is not looked at.
         let mut steps = path.split('/').skip(1);
         let mut key = unescape(steps.next().ok_or_else(missing)?);
@@ -238,7 +256,7 @@ impl Patcher<'_> {
     }
 
     /// Refuses to put a value so deep that the document passes the bound.
-    fn deepen(&mut self, path: &str, value_depth_max: usize) -> Result<(), String> {
+    fn deepen(&mut self, path: &str, value_depth_max: usize) -> Result<(), OperationError> {
         let steps = path.bytes().filter(|byte| *byte == b'/').count();
         self.depth_max = self.depth_max.max(steps + value_depth_max);
         if self.depth_max <= DEPTH_MAX {
@@ -246,10 +264,7 @@ impl Patcher<'_> {
         }
         let measured = depth(self.document);
         self.depth_max = measured.max(steps + value_depth_max.min(measured.max(PARSED_DEPTH_MAX)));
-        match self.depth_max > DEPTH_MAX {
-            true => Err(format!("the patch would nest the document deeper than {DEPTH_MAX} levels")),
-            false => Ok(()),
-        }
+        if self.depth_max > DEPTH_MAX { Err(OperationError::Depth) } else { Ok(()) }
     }
 }
 
@@ -262,13 +277,13 @@ fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-fn index(key: &str, length: usize) -> Result<usize, String> {
-    let index: i64 = key.parse().map_err(|_| format!("value was not a proper array index: '{key}'"))?;
+fn index(key: &str, length: usize) -> Result<usize, OperationError> {
+    let index: i64 = key.parse().map_err(|_| OperationError::NoIndex(key.to_owned()))?;
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     let counted = if index < 0 { index + length } else { index };
     match usize::try_from(counted) {
         Ok(position) if counted < length => Ok(position),
-        _ => Err(format!("Unable to access invalid index: {index}")),
+        _ => Err(OperationError::Index(index)),
     }
 }
 

@@ -204,13 +204,14 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     let kept = |item: &&Value| merge_key.is_none() || item.get(PATCH).is_none_or(|directive| directive != "delete");
     let mut rest = order.iter();
     let follows = |item: &Value| rest.any(|ordered| identity(ordered, merge_key) == identity(item, merge_key));
-    match patch.iter().filter(kept).all(follows) {
-        true => Ok(()),
-        false => Err(StrategicError::Other(format!(
+    if patch.iter().filter(kept).all(follows) {
+        Ok(())
+    } else {
+        Err(StrategicError::Other(format!(
             "The order in patch list:\n{}\n doesn't match {SET_ELEMENT_ORDER} list:\n{}\n",
             Plain(&Value::from(patch)),
             Plain(&Value::from(order))
-        ))),
+        )))
     }
 }
 
@@ -341,13 +342,14 @@ fn same_kind(left: &[Value], right: &[Value]) -> Result<bool> {
     if first.is_array() {
         return Err(StrategicError::ListOfLists);
     }
-    match items.all(|item| go::type_name(item) == go::type_name(first)) {
-        true => Ok(first.is_object()),
-        false => Err(StrategicError::Other(format!(
+    if items.all(|item| go::type_name(item) == go::type_name(first)) {
+        Ok(first.is_object())
+    } else {
+        Err(StrategicError::Other(format!(
             "list element types are not identical: [{} {}]",
             Plain(&Value::from(left)),
             Plain(&Value::from(right))
-        ))),
+        )))
     }
 }
 

@@ -6,9 +6,11 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
+use super::time::{self, TimeError};
 use super::zero::{is_empty, zero};
-use super::{Empty, Scalar, Struct, Type, TypeRef, time};
-use crate::quantity::Quantity;
+use super::{Empty, Scalar, Struct, Type, TypeRef};
+use crate::duration::InvalidDuration;
+use crate::quantity::{self, Quantity};
 
 /// What strict decoding refuses and lenient decoding only warns about.
 #[derive(Debug, Default, PartialEq)]
@@ -22,8 +24,18 @@ pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// A value of the wrong type, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TypeError(pub String);
+pub enum TypeError {
+    #[error("json: cannot unmarshal {found} into Go {place} of type {wanted}")]
+    Mismatch { found: String, place: String, wanted: String },
+    #[error(transparent)]
+    Quantity(#[from] quantity::ParseError),
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    #[error(transparent)]
+    Duration(#[from] InvalidDuration),
+    #[error("illegal base64 data at input byte {0}")]
+    Base64(usize),
+}
 
 /// `strict decoding error: ...` over all sentences, nothing where there are none.
 pub fn strict_error<'a>(sentences: impl IntoIterator<Item = &'a String>) -> Option<String> {
@@ -134,37 +146,44 @@ fn scalar(value: &mut Value, kind: Scalar, ty: TypeRef, place: &Place) -> Result
         }
         (Scalar::IntOrString, Value::String(_)) => Ok(()),
         (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => {
-            match number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
-                true => Ok(()),
-                false => Err(mismatch(&format!("number {number}"), "int32", place)),
+            if number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
+                Ok(())
+            } else {
+                Err(mismatch(&format!("number {number}"), "int32", place))
             }
         }
-        (Scalar::Int64, Value::Number(number)) => match number.is_i64() {
-            true => Ok(()),
-            false => Err(mismatch(&format!("number {number}"), "int64", place)),
-        },
+        (Scalar::Int64, Value::Number(number)) => {
+            if number.is_i64() {
+                Ok(())
+            } else {
+                Err(mismatch(&format!("number {number}"), "int64", place))
+            }
+        }
         (Scalar::Quantity, _) => {
-            let canonical = Quantity::from_value(value).map_err(|error| TypeError(error.to_string()))?.canonical();
+            let canonical = Quantity::from_value(value)?.canonical();
             replace(value, canonical);
             Ok(())
         }
-        (Scalar::Time, Value::String(text)) => match time::is_normal(text) {
-            true => Ok(()),
-            false => time::normal(text).map(|text| replace(value, text)).map_err(TypeError),
-        },
+        (Scalar::Time, Value::String(text)) => {
+            if !time::is_normal(text) {
+                let normal = time::normal(text)?;
+                replace(value, normal);
+            }
+            Ok(())
+        }
         (Scalar::MicroTime, Value::String(text)) => {
-            let normal = time::normal_micro(text).map_err(TypeError)?;
+            let normal = time::normal_micro(text)?;
             replace(value, normal);
             Ok(())
         }
         (Scalar::Duration, Value::String(text)) => {
-            let normal = time::duration(text).map_err(TypeError)?;
+            let normal = time::duration(text)?;
             replace(value, normal);
             Ok(())
         }
         (Scalar::Bytes, Value::String(text)) => {
             if let Some(position) = base64_problem(text.as_bytes()) {
-                return Err(TypeError(format!("illegal base64 data at input byte {position}")));
+                return Err(TypeError::Base64(position));
             }
             if text.contains(['\n', '\r']) {
                 text.retain(|c| c != '\n' && c != '\r');
@@ -224,16 +243,15 @@ fn json_kind(value: &Value) -> &'static str {
 }
 
 fn mismatch(found: &str, wanted: &str, place: &Place) -> TypeError {
-    let mut text = format!("json: cannot unmarshal {found} into Go ");
-    match innermost_struct(place) {
-        None => text.push_str("value"),
+    let shown = match innermost_struct(place) {
+        None => "value".to_owned(),
         Some(shape) => {
-            let _ = write!(text, "struct field {shape}");
-            write_fields(place, &mut text);
+            let mut field = format!("struct field {shape}");
+            write_fields(place, &mut field);
+            field
         }
-    }
-    let _ = write!(text, " of type {wanted}");
-    TypeError(text)
+    };
+    TypeError::Mismatch { found: found.into(), place: shown, wanted: wanted.into() }
 }
 
 fn innermost_struct<'a>(place: &'a Place<'a>) -> Option<&'a str> {

@@ -192,9 +192,10 @@ impl<'a> Builder<'a> {
         fields.sort_by(|left, right| left.name.cmp(&right.name));
         let shape = Struct { name: name.into(), fields, atomic, preserve_unknown, embedded: false };
         let has_type = ["apiVersion", "kind", "metadata"].iter().all(|field| properties.contains_key(*field));
-        Type::Struct(match is_embedded {
-            true => self.embedded(shape),
-            false => Struct { embedded: has_type && self.built_in, ..shape },
+        Type::Struct(if is_embedded {
+            self.embedded(shape)
+        } else {
+            Struct { embedded: has_type && self.built_in, ..shape }
         })
     }
 

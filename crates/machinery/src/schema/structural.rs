@@ -105,7 +105,7 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Rule {
     pub text: Box<str>,
-    pub program: Result<cel::Program, String>,
+    pub program: Result<cel::Program, cel::ParseError>,
     pub message: Box<str>,
     pub message_expression: Option<cel::Program>,
     pub reason: Box<str>,
@@ -264,7 +264,7 @@ fn pattern_of(text: &str) -> Pattern {
 
 fn rule(entry: &Value) -> Rule {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or("");
-    let program = cel::Program::parse(text("rule")).map_err(|error| error.to_string());
+    let program = cel::Program::parse(text("rule"));
     let message_expression = text("messageExpression");
     Rule {
         text: text("rule").into(),

@@ -1,10 +1,20 @@
 //! Times and durations as Go reads and writes them, with Go's words for what is wrong.
 
 use jiff::Timestamp;
-use jiff::fmt::strtime;
 
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Go's sentence for a time that cannot be read: which part of the layout the rest of the text does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    #[error("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}")]
+    Layout { text: String, layout: &'static str, rest: String, element: &'static str },
+    #[error("parsing time {text:?}: {part} out of range")]
+    Range { text: String, part: &'static str },
+    #[error("parsing time {text:?}: extra text: {extra:?}")]
+    Extra { text: String, extra: String },
+}
 
 /// Whether the text already is what the server writes: `2006-01-02T15:04:05Z`.
 pub(crate) fn is_normal(text: &str) -> bool {
@@ -26,22 +36,18 @@ pub(crate) fn is_normal(text: &str) -> bool {
 }
 
 /// A time in whole seconds, UTC.
-pub fn normal(text: &str) -> Result<String, String> {
+pub fn normal(text: &str) -> Result<String, TimeError> {
     let time = parse(text).ok_or_else(|| problem(text, LAYOUT))?;
-    written(time, "%Y-%m-%dT%H:%M:%SZ")
+    Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// A time with six digits behind the second, UTC.
-pub(crate) fn normal_micro(text: &str) -> Result<String, String> {
+pub(crate) fn normal_micro(text: &str) -> Result<String, TimeError> {
     // Go wants exactly as many digits as its layout has.
     let fraction = text.get(19..).map_or(0, |rest| rest.bytes().skip(1).take_while(u8::is_ascii_digit).count());
     let six_digits = fraction == 6 && text.as_bytes()[19] == b'.';
     let time = parse(text).filter(|_| six_digits).ok_or_else(|| problem(text, MICRO_LAYOUT))?;
-    written(time, "%Y-%m-%dT%H:%M:%S.%6fZ")
-}
-
-fn written(time: Timestamp, format: &str) -> Result<String, String> {
-    strtime::format(format, time).map_err(|error| error.to_string())
+    Ok(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
 }
 
 /// Only the shape of RFC 3339 is taken; jiff alone would take more.
@@ -75,9 +81,11 @@ fn shape_is_right(seconds: &[u8]) -> bool {
         })
 }
 
-/// Go's sentence for a time that cannot be read: which part of the layout the rest of the text does not fit.
-fn problem(text: &str, layout: &str) -> String {
-    let elements: [(&str, usize); 11] = [
+/// What Go finds first in a time that cannot be read.
+fn problem(text: &str, layout: &'static str) -> TimeError {
+    let cannot = |rest: &str, element| TimeError::Layout { text: text.into(), layout, rest: rest.into(), element };
+    let out_of_place = |part| TimeError::Range { text: text.into(), part };
+    let elements: [(&'static str, usize); 11] = [
         ("2006", 4),
         ("-", 0),
         ("01", 2),
@@ -93,11 +101,10 @@ fn problem(text: &str, layout: &str) -> String {
     let mut rest = text;
     let mut ranges = Vec::new();
     for (element, digits) in elements {
-        let cannot = || format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}");
         if digits == 0 {
             match rest.strip_prefix(element) {
                 Some(after) => rest = after,
-                None => return cannot(),
+                None => return cannot(rest, element),
             }
         } else {
             match rest.get(..digits).filter(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
@@ -105,18 +112,18 @@ fn problem(text: &str, layout: &str) -> String {
                     ranges.push(part.parse::<u32>().unwrap_or(0));
                     rest = &rest[digits..];
                 }
-                None => return cannot(),
+                None => return cannot(rest, element),
             }
         }
         if let Some(what) = out_of_range(&ranges) {
-            return format!("parsing time {text:?}: {what} out of range");
+            return out_of_place(what);
         }
     }
     if layout == MICRO_LAYOUT {
         match rest.get(1..7).filter(|digits| rest.starts_with('.') && digits.bytes().all(|byte| byte.is_ascii_digit()))
         {
             Some(_) => rest = &rest[7..],
-            None => return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""),
+            None => return cannot(rest, ".000000"),
         }
     } else if let Some(fraction) = rest.strip_prefix('.') {
         rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -124,11 +131,11 @@ fn problem(text: &str, layout: &str) -> String {
     let zone = match rest.as_bytes() {
         [b'Z', ..] => 1,
         [b'+' | b'-', a, b, b':', c, d, ..] if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit()) => 6,
-        _ => return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \"Z07:00\""),
+        _ => return cannot(rest, "Z07:00"),
     };
     match &rest[zone..] {
-        "" => format!("parsing time {text:?}: day out of range"),
-        extra => format!("parsing time {text:?}: extra text: {extra:?}"),
+        "" => out_of_place("day"),
+        extra => TimeError::Extra { text: text.into(), extra: extra.into() },
     }
 }
 
@@ -145,8 +152,8 @@ fn out_of_range(parts: &[u32]) -> Option<&'static str> {
 }
 
 /// A duration such as `1h30m` in the form Go writes: `1h30m0s`.
-pub fn duration(text: &str) -> Result<String, String> {
-    crate::duration::parse(text).map(crate::duration::written).map_err(|error| error.to_string())
+pub fn duration(text: &str) -> Result<String, crate::duration::InvalidDuration> {
+    crate::duration::parse(text).map(crate::duration::written)
 }
 
 #[cfg(test)]
@@ -164,7 +171,7 @@ mod tests {
             ("2024-13-06T07:08:09Z", r#"parsing time "2024-13-06T07:08:09Z": month out of range"#),
             ("2024-02-30T07:08:09Z", r#"parsing time "2024-02-30T07:08:09Z": day out of range"#),
         ] {
-            assert_eq!(normal(text).unwrap_or_else(|error| error), expected);
+            assert_eq!(normal(text).unwrap_or_else(|error| error.to_string()), expected);
         }
         for (text, expected) in [
             ("2024-05-06T07:08:09.123456+01:00", "2024-05-06T06:08:09.123456Z"),
@@ -177,7 +184,7 @@ mod tests {
                 r#"parsing time "2024-05-06T07:08:09.1234567Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "7Z" as "Z07:00""#,
             ),
         ] {
-            assert_eq!(normal_micro(text).unwrap_or_else(|error| error), expected);
+            assert_eq!(normal_micro(text).unwrap_or_else(|error| error.to_string()), expected);
         }
         for (text, expected) in [
             ("2024-02-29T23:59:59Z", true),

@@ -152,14 +152,10 @@ impl Validation<'_> {
         for (bound, word) in bounds {
             let Some(Bound { value: limit, shown: limit_shown, exclusive }) = bound else { continue };
             let beyond = if word == "less" { value > *limit } else { value < *limit };
-            match exclusive {
-                true if beyond || value == *limit => {
-                    self.out_of_bounds(&shown, format!("should be {word} than {limit_shown}"));
-                }
-                false if beyond => {
-                    self.out_of_bounds(&shown, format!("should be {word} than or equal to {limit_shown}"));
-                }
-                _ => {}
+            if *exclusive && (beyond || value == *limit) {
+                self.out_of_bounds(&shown, format!("should be {word} than {limit_shown}"));
+            } else if beyond {
+                self.out_of_bounds(&shown, format!("should be {word} than or equal to {limit_shown}"));
             }
         }
         let fits = match (&*values.format, number.as_i64()) {

@@ -38,10 +38,12 @@ impl Rules<'_> {
             Value::Object(map) => {
                 for (name, below) in map {
                     let Some(field) = schema.field(name).filter(|field| field.has_rules) else { continue };
-                    match schema.properties.contains_key(name.as_str()) {
-                        true if length > 0 => self.path.extend([".", name]),
-                        true => self.path.push_str(name),
-                        false => self.path.extend(["[", name, "]"]),
+                    if !schema.properties.contains_key(name.as_str()) {
+                        self.path.extend(["[", name, "]"]);
+                    } else if length > 0 {
+                        self.path.extend([".", name]);
+                    } else {
+                        self.path.push_str(name);
                     }
                     self.value(below, old.and_then(|old| old.get(name)), field);
                     self.path.truncate(length);
@@ -76,10 +78,8 @@ impl Rules<'_> {
             Err(why) => return self.refuse(schema, format!("rule compile error: compilation failed: {why}")),
         };
         let old_self = old.map(|old| Val::json(old, Some(schema)));
-        let old_self = match rule.optional_old_self {
-            true => Some(Val::Optional(old_self.map(std::rc::Rc::new))),
-            false => old_self,
-        };
+        let old_self =
+            if rule.optional_old_self { Some(Val::Optional(old_self.map(std::rc::Rc::new))) } else { old_self };
         let mut variables = vec![("self", Val::json(value, Some(schema)))];
         variables.extend(old_self.map(|old| ("oldSelf", old)));
         let whole = self.budget >= EXPRESSION_COST_MAX;
@@ -92,10 +92,7 @@ impl Rules<'_> {
                         _ => None,
                     }
                 });
-                let detail = made.unwrap_or_else(|| match rule.message.is_empty() {
-                    true => format!("failed rule: {text}"),
-                    false => said.to_string(),
-                });
+                let detail = made.unwrap_or_else(|| if rule.message.is_empty() { format!("failed rule: {text}") } else { said.to_string() });
                 self.failed(rule, value, schema, detail);
             }
             Ok(_) => self.refuse(schema, format!("cel expression evaluated to a value that is no bool evaluating rule: {said}")),

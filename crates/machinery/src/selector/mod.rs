@@ -37,14 +37,46 @@ pub enum Operator {
     LessThan,
 }
 
+/// What is wrong with a selector, as upstream answers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    #[error("unable to parse requirement: {0}")]
+    Requirement(Box<SelectorError>),
+    #[error("found '{found}', expected: {expected}")]
+    Unexpected { found: String, expected: &'static str },
+    #[error("found '{found}' expected: '('")]
+    Open { found: String },
+    /// Upstream has no path here, and says so.
+    #[error("<nil>: Invalid value: {key:?}: {}", problems.join("; "))]
+    Key { key: String, problems: Vec<String> },
+    #[error("{}", together(.0))]
+    Invalid(Vec<String>),
+    #[error("{0:?} is not a valid label selector operator")]
+    Operator(String),
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Term { selector: String, term: String },
+    #[error("invalid field selector: invalid escape sequence: {0}")]
+    Escape(String),
+    #[error("invalid field selector: unescaped character in value: {}", *.0 as u32)]
+    Unescaped(char),
+}
+
+/// Several problems as one text, as upstream's aggregates are shown.
+fn together(problems: &[String]) -> String {
+    match problems {
+        [only] => only.clone(),
+        _ => format!("[{}]", problems.join(", ")),
+    }
+}
+
 impl LabelSelector {
     /// From the text of a query: `a=b,c!=d,e in (x,y),!f,g>5`. The error is what upstream answers.
-    pub fn parse(text: &str) -> Result<LabelSelector, String> {
+    pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
         Ok(LabelSelector { requirements: parser::parse(text)?, nothing: false })
     }
 
     /// From a LabelSelector in an object, with `matchLabels` and `matchExpressions`.
-    pub fn from_object(selector: &Value) -> Result<LabelSelector, String> {
+    pub fn from_object(selector: &Value) -> Result<LabelSelector, SelectorError> {
         if selector.is_null() {
             return Ok(LabelSelector { requirements: Vec::new(), nothing: true });
         }
@@ -60,7 +92,7 @@ impl LabelSelector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
+                other => return Err(SelectorError::Operator(other.to_owned())),
             };
             let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
             let values = values.filter_map(Value::as_str).map(Into::into).collect();
@@ -108,7 +140,7 @@ impl LabelSelector {
 
 impl Requirement {
     /// A checked requirement. Upstream names the fields `values[0][key]` and the like, without a path in front.
-    pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Requirement, String> {
+    pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Requirement, SelectorError> {
         let mut problems = Vec::new();
         let mut invalid = |field: &str, value: &dyn fmt::Display, detail: &str| {
             problems.push(format!("{field}: Invalid value: {value}: {detail}"));
@@ -147,11 +179,10 @@ impl Requirement {
                 invalid(&format!("values[{index}][{key}]"), &format!("{value:?}"), &value_problems.join("; "));
             }
         }
-        match problems.as_slice() {
-            [] => Ok(Requirement { key: key.into(), operator, values }),
-            [only] => Err(only.clone()),
-            _ => Err(format!("[{}]", problems.join(", "))),
+        if !problems.is_empty() {
+            return Err(SelectorError::Invalid(problems));
         }
+        Ok(Requirement { key: key.into(), operator, values })
     }
 
     pub fn matches(&self, label: Option<&str>) -> bool {
@@ -204,11 +235,11 @@ pub enum FieldOperator {
 }
 
 impl FieldSelector {
-    pub fn parse(text: &str) -> Result<FieldSelector, String> {
+    pub fn parse(text: &str) -> Result<FieldSelector, SelectorError> {
         let mut requirements = Vec::new();
         for term in split_terms(text).into_iter().filter(|term| !term.is_empty()) {
             let Some((field, operator, value)) = split_term(term) else {
-                return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
+                return Err(SelectorError::Term { selector: text.into(), term: term.into() });
             };
             requirements.push((field.to_string(), operator, unescape(value)?));
         }
@@ -259,7 +290,7 @@ fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
     operators.into_iter().find_map(|(symbol, operator)| Some((field, operator, rest.strip_prefix(symbol)?)))
 }
 
-fn unescape(value: &str) -> Result<String, String> {
+fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
@@ -268,12 +299,10 @@ fn unescape(value: &str) -> Result<String, String> {
                 Some(next @ ('\\' | ',' | '=')) => out.push(next),
                 next => {
                     let sequence: String = ['\\'].into_iter().chain(next).collect();
-                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
+                    return Err(SelectorError::Escape(sequence));
                 }
             },
-            ',' | '=' => {
-                return Err(format!("invalid field selector: unescaped character in value: {}", character as u32));
-            }
+            ',' | '=' => return Err(SelectorError::Unescaped(character)),
             other => out.push(other),
         }
     }

@@ -1,10 +1,10 @@
 //! The grammar of label selectors in query text, with upstream's errors.
 
 use super::lexer::{Token, tokens};
-use super::{Operator, Requirement};
+use super::{Operator, Requirement, SelectorError};
 use crate::names;
 
-pub fn parse(text: &str) -> Result<Vec<Requirement>, String> {
+pub fn parse(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut parser = Parser { tokens: tokens(text), at: 0 };
     let mut requirements = parser.selector()?;
     requirements.sort_by(|left, right| left.key.cmp(&right.key));
@@ -32,39 +32,39 @@ impl Parser {
         found
     }
 
-    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+    fn selector(&mut self) -> Result<Vec<Requirement>, SelectorError> {
         let mut requirements = Vec::new();
         loop {
             match self.peek() {
                 (Token::Identifier | Token::Not, _) => {}
                 (Token::End, _) => return Ok(requirements),
-                (_, text) => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                (_, text) => return Err(unexpected(text, "!, identifier, or 'end of string'")),
             }
-            requirements.push(self.requirement().map_err(|error| format!("unable to parse requirement: {error}"))?);
+            requirements.push(self.requirement().map_err(|error| SelectorError::Requirement(error.into()))?);
             match self.next() {
                 (Token::End, _) => return Ok(requirements),
                 (Token::Comma, _) => match self.peek() {
                     (Token::Identifier | Token::Not, _) => {}
-                    (_, text) => return Err(format!("found '{text}', expected: identifier after ','")),
+                    (_, text) => return Err(unexpected(text, "identifier after ','")),
                 },
-                (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                (_, text) => return Err(unexpected(text, "',' or 'end of string'")),
             }
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
         let absent = self.peek().0 == Token::Not;
         if absent {
             self.next();
         }
         let key = match self.next() {
             (Token::Identifier, key) => key,
-            (_, text) => return Err(format!("found '{text}', expected: identifier")),
+            (_, text) => return Err(unexpected(text, "identifier")),
         };
         let problems = names::qualified_name(&key);
         if !problems.is_empty() {
             // Upstream has no path here, and says so.
-            return Err(format!("<nil>: Invalid value: {key:?}: {}", problems.join("; ")));
+            return Err(SelectorError::Key { key, problems });
         }
         if absent {
             return Requirement::new(&key, Operator::DoesNotExist, Vec::new());
@@ -80,7 +80,7 @@ impl Parser {
         Requirement::new(&key, operator, values)
     }
 
-    fn operator(&mut self) -> Result<Operator, String> {
+    fn operator(&mut self) -> Result<Operator, SelectorError> {
         let (token, text) = self.tokens[self.at.min(self.tokens.len() - 1)].clone();
         self.at += 1;
         match token {
@@ -90,24 +90,24 @@ impl Parser {
             Token::NotEquals => Ok(Operator::NotEquals),
             Token::GreaterThan => Ok(Operator::GreaterThan),
             Token::LessThan => Ok(Operator::LessThan),
-            _ => Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            _ => Err(unexpected(text, "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
-    fn exact_value(&mut self) -> Result<Vec<String>, String> {
+    fn exact_value(&mut self) -> Result<Vec<String>, SelectorError> {
         if matches!(self.peek().0, Token::End | Token::Comma) {
             return Ok(vec![String::new()]);
         }
         match self.next() {
             (Token::Identifier, value) => Ok(vec![value]),
-            (_, text) => Err(format!("found '{text}', expected: identifier")),
+            (_, text) => Err(unexpected(text, "identifier")),
         }
     }
 
-    fn values(&mut self) -> Result<Vec<String>, String> {
+    fn values(&mut self) -> Result<Vec<String>, SelectorError> {
         let (token, text) = self.next();
         if token != Token::Open {
-            return Err(format!("found '{text}' expected: '('"));
+            return Err(SelectorError::Open { found: text });
         }
         match self.peek() {
             (Token::Identifier | Token::Comma, _) => {}
@@ -115,18 +115,18 @@ impl Parser {
                 self.next();
                 return Ok(Vec::new());
             }
-            (_, text) => return Err(format!("found '{text}', expected: ',', ')' or identifier")),
+            (_, text) => return Err(unexpected(text, "',', ')' or identifier")),
         }
         let values = self.value_list()?;
         let first = self.next();
         match first.0 {
             Token::Closed => Ok(values),
-            _ => Err(format!("found '{}', expected: ')'", first.1)),
+            _ => Err(unexpected(first.1, "')'")),
         }
     }
 
     /// Values up to the closing parenthesis; an empty place between commas is an empty value.
-    fn value_list(&mut self) -> Result<Vec<String>, String> {
+    fn value_list(&mut self) -> Result<Vec<String>, SelectorError> {
         let mut values: Vec<String> = Vec::new();
         loop {
             match self.next() {
@@ -135,7 +135,7 @@ impl Parser {
                     match self.peek() {
                         (Token::Comma, _) => {}
                         (Token::Closed, _) => return Ok(values),
-                        (_, text) => return Err(format!("found '{text}', expected: ',' or ')'")),
+                        (_, text) => return Err(unexpected(text, "',' or ')'")),
                     }
                 }
                 (Token::Comma, _) => {
@@ -154,8 +154,12 @@ impl Parser {
                         _ => {}
                     }
                 }
-                (_, text) => return Err(format!("found '{text}', expected: ',', or identifier")),
+                (_, text) => return Err(unexpected(text, "',', or identifier")),
             }
         }
     }
+}
+
+fn unexpected(found: impl Into<String>, expected: &'static str) -> SelectorError {
+    SelectorError::Unexpected { found: found.into(), expected }
 }

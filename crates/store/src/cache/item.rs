@@ -19,9 +19,25 @@ pub struct Description {
     pub splice: u32,
 }
 
+/// Why a stored value cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    #[error(transparent)]
+    Value(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the decoder panicked")]
+    Panicked,
+}
+
+impl DescribeError {
+    /// The value is not what its resource stores.
+    pub fn value(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> DescribeError {
+        DescribeError::Value(error.into())
+    }
+}
+
 /// How values of one resource are read. An error means the value cannot be decoded; it is reported by key,
 /// and the rest goes on.
-pub type Describe = Arc<dyn Fn(&Bytes) -> Result<Description, String> + Send + Sync>;
+pub type Describe = Arc<dyn Fn(&Bytes) -> Result<Description, DescribeError> + Send + Sync>;
 
 /// One object as of one revision. Shared by the state, the history and every watcher.
 #[derive(Debug)]

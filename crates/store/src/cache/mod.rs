@@ -28,7 +28,7 @@ mod tests;
 
 use dispatch::Table;
 pub(crate) use history::HISTORY_AGE_MAX;
-pub use item::{Change, Describe, Description, Item, Snapshot};
+pub use item::{Change, Describe, DescribeError, Description, Item, Snapshot};
 use resource::Loaded;
 pub use resource::Resource;
 pub use watcher::{WatchScope, Watcher};
@@ -164,12 +164,12 @@ struct Question {
 struct Answer {
     /// Which question this answers.
     number: u64,
-    result: Result<Revision, String>,
+    result: Result<Revision, Arc<StoreError>>,
 }
 
 impl Default for Answer {
     fn default() -> Answer {
-        Answer { number: 0, result: Err("never asked".to_owned()) }
+        Answer { number: 0, result: Err(Arc::new(StoreError::Unavailable("never asked".to_owned()))) }
     }
 }
 
@@ -179,9 +179,9 @@ impl Question {
         let mut answer = self.answered.lock().await;
         if answer.number <= put_before {
             let number = self.put.fetch_add(1, Ordering::SeqCst) + 1;
-            let result = store.revision().await.map_err(|error| error.to_string());
+            let result = store.revision().await.map_err(Arc::new);
             *answer = Answer { number, result };
         }
-        answer.result.clone().map_err(StoreError::Unavailable)
+        answer.result.clone().map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 }

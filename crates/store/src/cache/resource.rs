@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::budget::Budget;
 use super::state::{Arrival, Phase, State};
 use super::watcher::{Look, Pending, Queue, Source};
-use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
+use super::{Change, Describe, DescribeError, Description, Item, Published, Snapshot, WatchScope, Watcher};
 use crate::{Entry, Event, Revision, StoreError};
 
 /// How many values a load decodes before it lets others run.
@@ -345,8 +345,7 @@ impl Resource {
     }
 
     /// A bug in the reading of one kind must not stop the cache of all others.
-    fn describe(&self, value: &Bytes) -> Result<Description, String> {
-        catch_unwind(AssertUnwindSafe(|| (self.describe)(value)))
-            .unwrap_or_else(|_| Err("the decoder panicked".to_owned()))
+    fn describe(&self, value: &Bytes) -> Result<Description, DescribeError> {
+        catch_unwind(AssertUnwindSafe(|| (self.describe)(value))).unwrap_or(Err(DescribeError::Panicked))
     }
 }

@@ -10,7 +10,7 @@ use super::budget::Budget;
 use super::by_field::ByField;
 use super::history::History;
 use super::watcher::Scopes;
-use super::{Change, Description, Item, Snapshot};
+use super::{Change, DescribeError, Description, Item, Snapshot};
 use crate::{Entry, Revision, StoreError};
 
 /// How many changes wait for the end of a first load before the load is started again.
@@ -55,7 +55,7 @@ impl Default for Phase {
 pub(super) struct Arrival {
     pub key: Arc<str>,
     pub revision: Revision,
-    pub value: Option<(Result<Description, String>, Bytes)>,
+    pub value: Option<(Result<Description, DescribeError>, Bytes)>,
     /// Where it is known; else it follows from what the key held.
     pub created: Option<Revision>,
 }
@@ -124,7 +124,7 @@ impl State {
             let created = arrival.created.unwrap_or(arrival.revision);
             match arrival.value {
                 None => {}
-                Some((Err(reason), _)) => self.damage(arrival.key, reason, arrival.revision, created),
+                Some((Err(error), _)) => self.damage(arrival.key, &error, arrival.revision, created),
                 Some((Ok(description), value)) => {
                     let Arrival { key, revision, .. } = arrival;
                     let item = Arc::new(Item::new(key.clone(), value, revision, created, description));
@@ -186,11 +186,11 @@ impl State {
                 self.damaged.remove(&key);
                 return self.remove(&key, revision);
             }
-            Some((Err(reason), _)) => {
+            Some((Err(error), _)) => {
                 let previous = self.items.get(&key);
                 let created = created.or(previous.map(|item| item.created)).unwrap_or(revision);
                 let change = self.remove(&key, revision);
-                self.damage(key, reason, revision, created);
+                self.damage(key, &error, revision, created);
                 return change;
             }
             Some((Ok(description), value)) => (description, value),
@@ -211,8 +211,9 @@ impl State {
         Some(Change::delete(previous, revision, &self.budget))
     }
 
-    fn damage(&mut self, key: Arc<str>, reason: String, revision: Revision, created: Revision) {
+    fn damage(&mut self, key: Arc<str>, error: &DescribeError, revision: Revision, created: Revision) {
         let known = self.damaged.get(&key);
+        let reason = error.to_string();
         if known.is_none_or(|damage| damage.reason != reason) {
             tracing::error!(%key, %revision, %reason, "skipping stored value that cannot be decoded");
         }

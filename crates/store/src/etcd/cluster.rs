@@ -208,9 +208,10 @@ impl Cluster {
             match result {
                 Ok(answer) => return Ok(Answer { answer, may_have_happened }),
                 Err(failure @ (Failure::NotDone(_) | Failure::NoLeader)) if !tries.are_left() => {
-                    return Err(match may_have_happened {
-                        true => Failure::Unknown(format!("one try had no answer, and the last one: {failure:?}")),
-                        false => failure,
+                    return Err(if may_have_happened {
+                        Failure::Unknown(format!("one try had no answer, and the last one: {failure:?}"))
+                    } else {
+                        failure
                     });
                 }
                 Err(Failure::NotDone(_) | Failure::NoLeader) => {}

@@ -100,37 +100,53 @@ fn key_field(property: &Node, is_required: bool, errors: &mut Errors) {
     }
 }
 
+/// Why a path of fields leads nowhere in a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FieldPathError {
+    #[error("does not refer to a valid field")]
+    Nowhere,
+    #[error("unexpected end of JSON path")]
+    End,
+    #[error("array notation is not allowed")]
+    Brackets,
+    #[error("expected single quoted string")]
+    Quote,
+    #[error("expected [ or .")]
+    Start,
+}
+
 /// Whether a path of fields (`.spec.size`, `['a'].b`) leads somewhere in a schema; the schema it leads to, or why it does not.
 pub(super) fn field_at<'a>(
     schema: &Node<'a>,
     path: &str,
     with_brackets: bool,
-) -> Result<(Path, Node<'a>), &'static str> {
-    const NOWHERE: &str = "does not refer to a valid field";
+) -> Result<(Path, Node<'a>), FieldPathError> {
     let (mut at, mut found, mut rest) = (schema.clone(), Path::root(), path);
     while !rest.is_empty() {
         let name;
         if let Some(tail) = rest.strip_prefix('.') {
             let end = tail.find(['.', '[', ']']).unwrap_or(tail.len());
             if end == 0 {
-                return Err("unexpected end of JSON path");
+                return Err(FieldPathError::End);
             }
             (name, rest) = (tail[..end].to_string(), &tail[end..]);
         } else if let Some(tail) = rest.strip_prefix('[') {
             if !with_brackets {
-                return Err("array notation is not allowed");
+                return Err(FieldPathError::Brackets);
             }
-            let quoted = tail.strip_prefix('\'').ok_or("expected single quoted string")?;
-            let end = quoted.find("']").ok_or("unexpected end of JSON path")?;
+            let quoted = tail.strip_prefix('\'').ok_or(FieldPathError::Quote)?;
+            let end = quoted.find("']").ok_or(FieldPathError::End)?;
             (name, rest) = (quoted[..end].replace("\\'", "'"), &quoted[end + 2..]);
         } else {
-            return Err("expected [ or .");
+            return Err(FieldPathError::Start);
         }
-        let additional = at.at("additionalProperties");
-        (at, found) = match at.has("properties") {
-            true if at.at("properties").has(&name) => (at.at("properties").key(&name), found.named(&name)),
-            false if additional.value.is_object() => (additional, found.key(&name)),
-            _ => return Err(NOWHERE),
+        let (properties, additional) = (at.at("properties"), at.at("additionalProperties"));
+        (at, found) = if properties.has(&name) {
+            (properties.key(&name), found.named(&name))
+        } else if !at.has("properties") && additional.value.is_object() {
+            (additional, found.key(&name))
+        } else {
+            return Err(FieldPathError::Nowhere);
         };
     }
     Ok((found, at))

@@ -178,10 +178,7 @@ fn selectable_fields(version: &Node, errors: &mut Errors) {
                           formats are allowed.";
             errors.invalid(&path, detail);
         }
-        match seen.contains(&found) {
-            true => errors.duplicate(&path),
-            false => seen.push(found),
-        }
+        if seen.contains(&found) { errors.duplicate(&path) } else { seen.push(found) }
     }
     if seen.len() > SELECTABLE_MAX {
         errors.too_many(&list, seen.len(), SELECTABLE_MAX);
@@ -336,9 +333,10 @@ fn conversion(conversion: &Node, errors: &mut Errors) {
         }
         return;
     }
-    match config.exists() {
-        true => webhook_client::client_config(&config, errors),
-        false => errors.required(&config, "required when strategy is set to Webhook"),
+    if config.exists() {
+        webhook_client::client_config(&config, errors)
+    } else {
+        errors.required(&config, "required when strategy is set to Webhook")
     }
     review_versions(&versions, errors);
 }

@@ -35,10 +35,7 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
             errors.invalid_value(&priority.path, &number.into(), detail);
         }
     }
-    match spec.has("service") {
-        true => remote(&spec, errors),
-        false => local(&spec, errors),
-    }
+    if spec.has("service") { remote(&spec, errors) } else { local(&spec, errors) }
 }
 
 /// Local groups are served by this server itself, so there is nobody to trust or not.

@@ -14,16 +14,19 @@ const POLICY: [(&str, &str); 3] = [("type", "Type"), ("value", "Value"), ("perio
 
 /// The text of the annotation; every field stands in it, null where there is none.
 pub(super) fn to_annotation(behavior: &Value) -> String {
-    struct_text(behavior, &DIRECTIONS, |_, rules| match rules.is_null() {
-        true => "null".into(),
-        false => struct_text(rules, &RULES, |field, value| match (field, value.as_array()) {
-            ("policies", Some(items)) => {
-                let texts: Vec<String> =
-                    items.iter().map(|item| struct_text(item, &POLICY, |_, value| value.to_string())).collect();
-                format!("[{}]", texts.join(","))
-            }
-            _ => value.to_string(),
-        }),
+    struct_text(behavior, &DIRECTIONS, |_, rules| {
+        if rules.is_null() {
+            "null".into()
+        } else {
+            struct_text(rules, &RULES, |field, value| match (field, value.as_array()) {
+                ("policies", Some(items)) => {
+                    let texts: Vec<String> =
+                        items.iter().map(|item| struct_text(item, &POLICY, |_, value| value.to_string())).collect();
+                    format!("[{}]", texts.join(","))
+                }
+                _ => value.to_string(),
+            })
+        }
     })
 }
 

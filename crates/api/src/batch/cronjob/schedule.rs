@@ -20,6 +20,35 @@ pub struct Fields {
     pub any_weekday: bool,
 }
 
+/// Why a text is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    #[error("empty spec string")]
+    Empty,
+    #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
+    Fields(Vec<String>),
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    #[error("failed to parse duration {text}: time: invalid duration {duration:?}")]
+    Duration { text: String, duration: String },
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    #[error("beginning of range ({found}) below minimum ({minimum}): {range}")]
+    Low { found: u64, minimum: u64, range: String },
+    #[error("end of range ({found}) above maximum ({maximum}): {range}")]
+    High { found: u64, maximum: u64, range: String },
+    #[error("beginning of range ({low}) beyond end of range ({high}): {range}")]
+    Backwards { low: u64, high: u64, range: String },
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+    #[error("failed to parse int from {0}: strconv.Atoi: parsing {0:?}: invalid syntax")]
+    NoNumber(String),
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative { number: i64, text: String },
+}
+
 struct Bounds {
     low: u64,
     high: u64,
@@ -54,9 +83,9 @@ const WEEKDAYS: Bounds = Bounds {
 };
 
 impl Schedule {
-    pub fn parse(text: &str) -> Result<Schedule, String> {
+    pub fn parse(text: &str) -> Result<Schedule, ScheduleError> {
         if text.is_empty() {
-            return Err("empty spec string".into());
+            return Err(ScheduleError::Empty);
         }
         let text = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(rest) => rest.split_once(' ').map_or("", |(_, rest)| rest.trim()),
@@ -67,7 +96,7 @@ impl Schedule {
         }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+            return Err(ScheduleError::Fields(fields.into_iter().map(Into::into).collect()));
         };
         let star = |text: &str| text.split(',').any(|part| part.starts_with(['*', '?']));
         Ok(Schedule::At(Fields {
@@ -82,7 +111,7 @@ impl Schedule {
     }
 }
 
-fn descriptor(text: &str) -> Result<Schedule, String> {
+fn descriptor(text: &str) -> Result<Schedule, ScheduleError> {
     let five = match text {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -91,10 +120,10 @@ fn descriptor(text: &str) -> Result<Schedule, String> {
         "@hourly" => "0 * * * *",
         _ => {
             let Some(duration) = text.strip_prefix("@every ") else {
-                return Err(format!("unrecognized descriptor: {text}"));
+                return Err(ScheduleError::Descriptor(text.into()));
             };
             let seconds = seconds(duration)
-                .ok_or_else(|| format!("failed to parse duration {text}: time: invalid duration {duration:?}"))?;
+                .ok_or_else(|| ScheduleError::Duration { text: text.into(), duration: duration.into() })?;
             return Ok(Schedule::Every(seconds.max(1)));
         }
     };
@@ -132,7 +161,7 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 /// One field: ranges, steps and lists of them.
-fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
+fn field(text: &str, bounds: &Bounds) -> Result<u64, ScheduleError> {
     let mut bits = 0;
     for part in text.split(',').filter(|part| !part.is_empty()) {
         bits |= range(part, bounds)?;
@@ -140,7 +169,7 @@ fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
     Ok(bits)
 }
 
-fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
+fn range(text: &str, bounds: &Bounds) -> Result<u64, ScheduleError> {
     let slashed: Vec<&str> = text.split('/').collect();
     let hyphened: Vec<&str> = slashed[0].split('-').collect();
     let single = hyphened.len() == 1;
@@ -151,7 +180,7 @@ fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
             (value, value)
         }
         [low, high] => (number_or_name(low, bounds)?, number_or_name(high, bounds)?),
-        _ => return Err(format!("too many hyphens: {text}")),
+        _ => return Err(ScheduleError::Hyphens(text.into())),
     };
     let step = match slashed.as_slice() {
         [_] => 1,
@@ -162,25 +191,25 @@ fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
             }
             number(step)?
         }
-        _ => return Err(format!("too many slashes: {text}")),
+        _ => return Err(ScheduleError::Slashes(text.into())),
     };
     if low < bounds.low {
-        return Err(format!("beginning of range ({low}) below minimum ({}): {text}", bounds.low));
+        return Err(ScheduleError::Low { found: low, minimum: bounds.low, range: text.into() });
     }
     if high > bounds.high {
-        return Err(format!("end of range ({high}) above maximum ({}): {text}", bounds.high));
+        return Err(ScheduleError::High { found: high, maximum: bounds.high, range: text.into() });
     }
     if low > high {
-        return Err(format!("beginning of range ({low}) beyond end of range ({high}): {text}"));
+        return Err(ScheduleError::Backwards { low, high, range: text.into() });
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
+        return Err(ScheduleError::Step(text.into()));
     }
     let step = usize::try_from(step).unwrap_or(usize::MAX);
     Ok((low..=high).step_by(step).fold(0, |bits, value| bits | 1 << value))
 }
 
-fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
+fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, ScheduleError> {
     let lower = text.to_lowercase();
     match bounds.names.iter().find(|(name, _)| *name == lower) {
         Some((_, value)) => Ok(*value),
@@ -188,11 +217,9 @@ fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
     }
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    let number: i64 = text
-        .parse()
-        .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))?;
-    u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
+fn number(text: &str) -> Result<u64, ScheduleError> {
+    let number: i64 = text.parse().map_err(|_| ScheduleError::NoNumber(text.into()))?;
+    u64::try_from(number).map_err(|_| ScheduleError::Negative { number, text: text.into() })
 }
 
 #[cfg(test)]
@@ -200,7 +227,8 @@ mod tests {
     use super::Schedule;
 
     fn check(text: &str, problem: &str) {
-        assert_eq!(Schedule::parse(text).err().unwrap_or_default(), problem, "{text}");
+        let error = Schedule::parse(text).err().map(|error| error.to_string());
+        assert_eq!(error.unwrap_or_default(), problem, "{text}");
     }
 
     #[test]

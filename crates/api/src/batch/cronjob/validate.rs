@@ -49,7 +49,7 @@ fn schedule(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
         return errors.required(&schedule, "");
     }
     if let Err(why) = Schedule::parse(schedule.str()) {
-        errors.invalid(&schedule, why);
+        errors.invalid(&schedule, why.to_string());
     }
     // A zone in the schedule was never documented; those that have one already may keep it.
     let kept = old.is_some_and(|old| old.text("schedule").contains("TZ"));

@@ -69,9 +69,10 @@ fn has_label(errors: &mut Errors, labels: &Node, key: &str, expected: &str) {
 fn spec_with_selector(errors: &mut Errors, spec: &Node) {
     job_spec(errors, spec);
     let own = spec.at("selector");
-    match own.exists() {
-        true => selector::validate(&own, errors),
-        false => errors.required(&own, ""),
+    if own.exists() {
+        selector::validate(&own, errors)
+    } else {
+        errors.required(&own, "")
     }
     let pods = spec.at("template");
     if selector::matches(own.value, pods.at("metadata").at("labels").value) == Match::No {
@@ -117,9 +118,10 @@ pub(crate) fn job_spec(errors: &mut Errors, spec: &Node) {
         }
     }
     let replacement = spec.at("podReplacementPolicy");
-    match spec.has("podFailurePolicy") {
-        true => one_of_if_set(errors, &replacement, &["Failed"]),
-        false => one_of_if_set(errors, &replacement, &["Failed", "TerminatingOrFailed"]),
+    if spec.has("podFailurePolicy") {
+        one_of_if_set(errors, &replacement, &["Failed"])
+    } else {
+        one_of_if_set(errors, &replacement, &["Failed", "TerminatingOrFailed"])
     }
     template::validate(errors, &spec.at("template"));
     restart_policy(errors, spec);
@@ -205,9 +207,10 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     immutable(errors, &spec.at("selector"), &before.at("selector"));
     // Where its pods go may change while a Job is suspended and has started nothing yet.
     let waiting = before.flag("suspend") && !old.at("status").has("startTime");
-    let template = match waiting {
-        true => with_scheduling_of(before.at("template").value, spec.at("template").value),
-        false => before.at("template").value.clone(),
+    let template = if waiting {
+        with_scheduling_of(before.at("template").value, spec.at("template").value)
+    } else {
+        before.at("template").value.clone()
     };
     let before_template = Node::new(&template, before.path.child("template"));
     immutable(errors, &spec.at("template"), &before_template);
@@ -239,9 +242,10 @@ fn with_scheduling_of(old: &Value, new: &Value) -> Value {
         let mut affinity = out["spec"]["affinity"].as_object().cloned().map_or_else(|| json!({}), Value::Object);
         set(&mut affinity, &new["spec"]["affinity"], "nodeAffinity");
         let gone = affinity.as_object().is_some_and(|fields| fields.is_empty());
-        match gone && !new["spec"]["affinity"].is_object() {
-            true => _ = out["spec"].as_object_mut().map(|spec| spec.remove("affinity")),
-            false => out["spec"]["affinity"] = affinity,
+        if gone && !new["spec"]["affinity"].is_object() {
+            _ = out["spec"].as_object_mut().map(|spec| spec.remove("affinity"))
+        } else {
+            out["spec"]["affinity"] = affinity
         }
     }
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {

@@ -190,10 +190,7 @@ fn conditions(list: &Node, errors: &mut Errors) {
     for condition in list.items() {
         let (kind, status) = (condition.at("type"), condition.at("status"));
         check::required(&kind, "", errors);
-        let allowed: &[&str] = match DECISIONS.contains(&kind.str()) {
-            true => &["True"],
-            false => &["False", "True", "Unknown"],
-        };
+        let allowed: &[&str] = if DECISIONS.contains(&kind.str()) { &["True"] } else { &["False", "True", "Unknown"] };
         match status.str() {
             "" => errors.required(&status, ""),
             _ => check::one_of(&status, allowed, errors),

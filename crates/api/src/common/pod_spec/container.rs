@@ -165,9 +165,10 @@ fn host_port_conflicts(errors: &mut Errors, container: &Node, path: &Path, taken
         }
         let place = format!("{}/{}/{number}", port.text("protocol"), port.text("hostIP"));
         let path = path.child("ports").index(index).child("hostPort");
-        match taken.contains(&place) {
-            true => push(errors, Problem::Duplicate, &path, &Value::from(place), ""),
-            false => _ = taken.insert(place),
+        if taken.contains(&place) {
+            push(errors, Problem::Duplicate, &path, &Value::from(place), "")
+        } else {
+            _ = taken.insert(place)
         }
     }
 }

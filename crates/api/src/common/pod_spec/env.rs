@@ -135,9 +135,10 @@ pub(super) fn field_reference(errors: &mut Errors, reference: &Node, fields: &[&
     if fields.contains(&field) {
         return;
     }
-    match [ENVIRONMENT_FIELDS, VOLUME_FIELDS, OTHER_FIELDS].iter().any(|known| known.contains(&field)) {
-        true => errors.not_supported(&path, fields),
-        false => errors.invalid(&path, format!("error converting fieldPath: field label not supported: {field}")),
+    if [ENVIRONMENT_FIELDS, VOLUME_FIELDS, OTHER_FIELDS].iter().any(|known| known.contains(&field)) {
+        errors.not_supported(&path, fields)
+    } else {
+        errors.invalid(&path, format!("error converting fieldPath: field label not supported: {field}"))
     }
 }
 

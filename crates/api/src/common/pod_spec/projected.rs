@@ -144,9 +144,10 @@ fn pod_certificate<'a>(errors: &mut Errors, volume: &Node, certificate: &Node<'a
     }
     let seconds = certificate.at("maxExpirationSeconds");
     if seconds.int().is_some_and(|number| !SECONDS.contains(&number)) {
-        let detail = match seconds.int().unwrap_or(0) < *SECONDS.start() {
-            true => format!("if provided, maxExpirationSeconds must be >= {}", SECONDS.start()),
-            false => format!("if provided, maxExpirationSeconds must be <= {}", SECONDS.end()),
+        let detail = if seconds.int().unwrap_or(0) < *SECONDS.start() {
+            format!("if provided, maxExpirationSeconds must be >= {}", SECONDS.start())
+        } else {
+            format!("if provided, maxExpirationSeconds must be <= {}", SECONDS.end())
         };
         errors.invalid(&seconds, detail);
     }

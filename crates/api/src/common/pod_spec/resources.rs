@@ -189,9 +189,10 @@ fn claim_names(errors: &mut Errors, list: &Node, claims: &BTreeSet<String>) {
             dns_label(errors, &request);
         }
         if !claims.contains(name) {
-            let known = match claims.is_empty() {
-                true => " which is empty".to_string(),
-                false => format!(": {}", claims.iter().cloned().collect::<Vec<_>>().join(", ")),
+            let known = if claims.is_empty() {
+                " which is empty".to_string()
+            } else {
+                format!(": {}", claims.iter().cloned().collect::<Vec<_>>().join(", "))
             };
             let detail = format!(" must be one of the names in pod.spec.resourceClaims{known}");
             push(errors, Problem::NotFound, &claim.path, &value, detail);

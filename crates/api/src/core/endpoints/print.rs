@@ -28,10 +28,7 @@ fn addresses(endpoints: &Value) -> String {
 }
 
 fn join(ip: &str, port: &Value) -> String {
-    match ip.contains(':') {
-        true => format!("[{ip}]:{port}"),
-        false => format!("{ip}:{port}"),
-    }
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {

@@ -22,10 +22,7 @@ pub fn validate_finalize(new: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     let phase = new.at("status").text("phase");
-    let (expected, when) = match new.value.is_deleting() {
-        true => ("Terminating", "not empty"),
-        false => ("Active", "empty"),
-    };
+    let (expected, when) = if new.value.is_deleting() { ("Terminating", "not empty") } else { ("Active", "empty") };
     if phase != expected {
         let path = Path::new("status").child("Phase");
         errors.invalid_value(

@@ -30,9 +30,10 @@ pub(super) fn validate(volume: &Node, errors: &mut Errors) {
     }
     let affinity = spec.at("nodeAffinity");
     if affinity.exists() {
-        match affinity.has("required") {
-            true => selectors::node_selector(&affinity.at("required"), errors),
-            false => errors.required(&affinity.at("required"), "must specify required node constraints"),
+        if affinity.has("required") {
+            selectors::node_selector(&affinity.at("required"), errors)
+        } else {
+            errors.required(&affinity.at("required"), "must specify required node constraints")
         }
     }
     sources::validate(&spec, volume.value.name(), affinity.exists(), errors);

@@ -45,10 +45,7 @@ fn storage_request(spec: &Node, errors: &mut Errors) {
     let resources = spec.at("resources");
     let request = resources.at("requests").key("storage");
     let request = Node::new(request.value, resources.path.key("storage"));
-    match request.exists() {
-        true => resources::positive(&request, errors),
-        false => errors.required(&request, ""),
-    }
+    if request.exists() { resources::positive(&request, errors) } else { errors.required(&request, "") }
 }
 
 fn data_sources(spec: &Node, errors: &mut Errors) {
@@ -174,9 +171,10 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     let allocated = status.at("allocatedResources");
     for (resource, amount) in allocated.entries() {
         resources::claim_name(resource, &allocated, errors);
-        match resources::amount(&amount) < Quantity::ZERO {
-            true => resources::basic(&amount, errors),
-            false => resources::quantity("storage", &amount, errors),
+        if resources::amount(&amount) < Quantity::ZERO {
+            resources::basic(&amount, errors)
+        } else {
+            resources::quantity("storage", &amount, errors)
         }
     }
 }

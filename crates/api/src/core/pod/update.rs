@@ -183,9 +183,10 @@ fn gated(rest: &mut Value, spec: &Node, old: &Node, errors: &mut Errors) {
             rest["affinity"] = json!({});
         }
         let before = json!({ "nodeAffinity": old_affinity });
-        match old_affinity.is_null() {
-            true => _ = rest["affinity"].as_object_mut().map(|fields| fields.remove("nodeAffinity")),
-            false => copy(&mut rest["affinity"], &before, "nodeAffinity"),
+        if old_affinity.is_null() {
+            _ = rest["affinity"].as_object_mut().map(|fields| fields.remove("nodeAffinity"))
+        } else {
+            copy(&mut rest["affinity"], &before, "nodeAffinity")
         }
     }
 }

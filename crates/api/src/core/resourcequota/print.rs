@@ -14,10 +14,7 @@ pub(super) fn row(quota: &Value, now: Timestamp) -> Vec<Cell> {
             amount.and_then(Value::as_str).unwrap_or("0")
         };
         let text = format!("{resource}: {}/{}", amount("used"), amount("hard"));
-        match resource.starts_with("limits.") {
-            true => limits.push(text),
-            false => requests.push(text),
-        }
+        if resource.starts_with("limits.") { limits.push(text) } else { requests.push(text) }
     }
     vec![quota.name().into(), requests.join(", ").into(), limits.join(", ").into(), age(quota, now)]
 }

@@ -39,10 +39,7 @@ fn external_address(service: &Value) -> String {
             points.sort();
             points.dedup();
             points.append(&mut addresses);
-            match points.is_empty() {
-                true => "<pending>".into(),
-                false => points.join(","),
-            }
+            if points.is_empty() { "<pending>".into() } else { points.join(",") }
         }
         "ExternalName" => spec_text(spec, "externalName").into(),
         _ => "<unknown>".into(),

@@ -69,10 +69,7 @@ pub fn sync_cluster_ips(new: &mut Value, old: Option<&Value>) {
             copy(after, before, "clusterIPs");
         }
     } else if list(after, "clusterIPs") == list(before, "clusterIPs") {
-        match address.is_empty() {
-            true => remove(after, "clusterIPs"),
-            false => after["clusterIPs"] = json!([address]),
-        }
+        if address.is_empty() { remove(after, "clusterIPs") } else { after["clusterIPs"] = json!([address]) }
     }
 }
 

@@ -211,10 +211,7 @@ fn port<'a>(port: &Node<'a>, name_required: bool, names_seen: &mut Vec<&'a str>,
         "" => {}
         text => {
             check::text(&name, names::dns_label(text), errors);
-            match names_seen.contains(&text) {
-                true => errors.duplicate(&name),
-                false => names_seen.push(text),
-            }
+            if names_seen.contains(&text) { errors.duplicate(&name) } else { names_seen.push(text) }
         }
     }
     check::port(&port.at("port"), errors);
@@ -313,9 +310,10 @@ fn annotation_path() -> Path {
 fn load_balancer_class(spec: &Node, errors: &mut Errors) {
     let class = spec.at("loadBalancerClass");
     if class.exists() {
-        match is_load_balancer(spec.value) {
-            true => check::text(&class, names::qualified_name(class.str()), errors),
-            false => errors.forbidden(&class, LOAD_BALANCER_ONLY),
+        if is_load_balancer(spec.value) {
+            check::text(&class, names::qualified_name(class.str()), errors)
+        } else {
+            errors.forbidden(&class, LOAD_BALANCER_ONLY)
         }
     }
 }

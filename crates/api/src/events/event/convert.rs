@@ -31,10 +31,7 @@ pub(super) fn from_storage(mut event: Value) -> Value {
 
 /// The stored form of an event in either form.
 pub(super) fn stored(event: &Value) -> Cow<'_, Value> {
-    match event["apiVersion"] == SERVED {
-        true => Cow::Owned(to_storage(event.clone())),
-        false => Cow::Borrowed(event),
-    }
+    if event["apiVersion"] == SERVED { Cow::Owned(to_storage(event.clone())) } else { Cow::Borrowed(event) }
 }
 
 fn rename(event: &mut Value, api_version: &str, names: impl Iterator<Item = (&'static str, &'static str)>) {

@@ -76,9 +76,10 @@ fn validate_subject(subject: &Node, errors: &mut Errors) {
     for (known, field) in SUBJECTS {
         let part = subject.at(field);
         if known == kind {
-            match part.exists() {
-                true => named_subject(&part, known, errors),
-                false => errors.required(&part, format!("{field} is required when subject kind is '{known}'")),
+            if part.exists() {
+                named_subject(&part, known, errors)
+            } else {
+                errors.required(&part, format!("{field} is required when subject kind is '{known}'"))
             }
         }
     }

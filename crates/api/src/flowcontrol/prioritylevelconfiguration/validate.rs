@@ -34,9 +34,10 @@ pub(super) fn validate(level: &Node, errors: &mut Errors) {
             if exempt.exists() {
                 errors.forbidden(&exempt, "must be nil if the type is Limited");
             }
-            match limited.exists() {
-                true => validate_limited(&limited, errors),
-                false => errors.required(&limited, "must not be empty when type is Limited"),
+            if limited.exists() {
+                validate_limited(&limited, errors)
+            } else {
+                errors.required(&limited, "must not be empty when type is Limited")
             }
         }
         _ => check::one_of_texts(&kind, &["Exempt", "Limited"], errors),

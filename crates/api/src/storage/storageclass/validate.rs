@@ -16,9 +16,10 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
         check::one_of(&policy, &["Delete", "Retain"], errors);
     }
     let mode = class.at("volumeBindingMode");
-    match mode.exists() {
-        true => check::one_of(&mode, &["Immediate", "WaitForFirstConsumer"], errors),
-        false => errors.required(&mode, ""),
+    if mode.exists() {
+        check::one_of(&mode, &["Immediate", "WaitForFirstConsumer"], errors)
+    } else {
+        errors.required(&mode, "")
     }
     let mut seen = Vec::new();
     for term in class.each("allowedTopologies") {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Operation, Plugin, Request, certificates, secrets};
 use crate::authz::node_identity;
+use crate::refusal::Refusal;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const LEASES: &str = "kube-node-lease";
@@ -25,30 +26,36 @@ impl Plugin for NodeRestriction {
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let Some(node) = node_identity(request.user) else { return Ok(()) };
-        let refuse = |why: String| request.forbidden(object, &why);
+        let refuse = |why: Refusal| request.forbidden(object, why);
         if node.is_empty() {
-            return Err(refuse(format!("could not determine node from user {:?}", request.user.name)));
+            return Err(refuse(format!("could not determine node from user {:?}", request.user.name).into()));
         }
         let kind = &request.resource.kind;
         let verdict = match (kind.group, kind.plural, request.subresource) {
             ("", "pods", "") => return own_pod(request, node, object),
             ("", "pods", "status") => pod_status(request, node, object),
-            ("", "pods", "eviction") => match bound_to(request.old, node) {
-                true => Ok(()),
-                false => Err(format!("node {node} can only evict pods with spec.nodeName set to itself")),
-            },
+            ("", "pods", "eviction") => {
+                if bound_to(request.old, node) {
+                    Ok(())
+                } else {
+                    Err(format!("node {node} can only evict pods with spec.nodeName set to itself").into())
+                }
+            }
             ("", "pods", other) => {
-                Err(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"))
+                Err(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed").into())
             }
             ("", "nodes", _) => own_node(request, node, object),
             ("", "persistentvolumeclaims", "status") => claim_status(request, node, object),
             ("", "persistentvolumeclaims", _) => Err("may only update PVC status".into()),
             ("", "serviceaccounts", "token") => return token::check(request, node, object).await,
             ("coordination.k8s.io", "leases", _) => lease(request, node, object),
-            ("storage.k8s.io", "csinodes", _) => match name_of(request, object) == node {
-                true => Ok(()),
-                false => Err("can only access CSINode with the same name as the requesting node".into()),
-            },
+            ("storage.k8s.io", "csinodes", _) => {
+                if name_of(request, object) == node {
+                    Ok(())
+                } else {
+                    Err("can only access CSINode with the same name as the requesting node".into())
+                }
+            }
             ("resource.k8s.io", "resourceslices", _) => slice(request, node, object),
             ("discovery.k8s.io", "endpointslices", _) if request.namespace == "kube-system" => {
                 let own = request.app.views.one("nodes", "", node);
@@ -74,7 +81,7 @@ fn bound_to(pod: Option<&Value>, node: &str) -> bool {
 }
 
 fn own_pod(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Status> {
-    let refuse = |why: String| Err(request.forbidden(object, &why));
+    let refuse = |why: Refusal| Err(request.forbidden(object, why));
     match (request.operation, object) {
         (Operation::Create, Some(pod)) => {
             let Some(own) = request.app.views.one("nodes", "", node) else {
@@ -88,26 +95,30 @@ fn own_pod(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<
         }
         (Operation::Delete, _) if bound_to(request.old, node) => Ok(()),
         (Operation::Delete, _) => {
-            refuse(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+            refuse(format!("node {node:?} can only delete pods with spec.nodeName set to itself").into())
         }
         (operation, _) => {
             let word = format!("{operation:?}").to_uppercase();
-            refuse(format!("unexpected operation {word:?}, node {node:?} can only create and delete mirror pods"))
+            refuse(
+                format!("unexpected operation {word:?}, node {node:?} can only create and delete mirror pods").into(),
+            )
         }
     }
 }
 
 /// A mirror pod says what the kubelet runs from its own files. It is bound to the node, owned by it, and names nothing
 /// that the node could come to read by it.
-fn mirror_pod(pod: &Value, node: &str, uid: Option<&str>) -> Result<(), String> {
+fn mirror_pod(pod: &Value, node: &str, uid: Option<&str>) -> Result<(), Refusal> {
     if pod.annotation(MIRROR).is_none() {
-        return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
+        return Err(
+            format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods").into()
+        );
     }
     if !bound_to(Some(pod), node) {
-        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself").into());
     }
     let owners = pod.meta("ownerReferences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let not_owned = || Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+    let not_owned = || Err(format!("node {node:?} can only create pods with an owner reference set to itself").into());
     match owners {
         [] => return not_owned(),
         [owner] => {
@@ -117,17 +128,22 @@ fn mirror_pod(pod: &Value, node: &str, uid: Option<&str>) -> Result<(), String> 
             if owner["controller"] != true {
                 return Err(format!(
                     "node {node:?} can only create pods with a controller owner reference set to itself"
-                ));
+                )
+                .into());
             }
             if owner["blockOwnerDeletion"] == true {
-                return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+                return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference").into());
             }
             let given = owner["uid"].as_str().unwrap_or("");
             if let Some(uid) = uid.filter(|uid| *uid != given) {
-                return Err(format!("node {node} UID mismatch: expected {given} got {uid}"));
+                return Err(format!("node {node} UID mismatch: expected {given} got {uid}").into());
             }
         }
-        _ => return Err(format!("node {node:?} can only create pods with a single owner reference set to itself")),
+        _ => {
+            return Err(
+                format!("node {node:?} can only create pods with a single owner reference set to itself").into()
+            );
+        }
     }
     let spec = &pod["spec"];
     let volumes = spec["volumes"].as_array().map_or(&[][..], Vec::as_slice);
@@ -144,42 +160,46 @@ fn mirror_pod(pod: &Value, node: &str, uid: Option<&str>) -> Result<(), String> 
         ("resourceclaims", spec["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty())),
     ];
     match named.into_iter().find(|(_, used)| *used) {
-        Some((what, _)) => Err(format!("node {node:?} can not create pods that reference {what}")),
+        Some((what, _)) => Err(format!("node {node:?} can not create pods that reference {what}").into()),
         None => Ok(()),
     }
 }
 
-fn pod_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), String> {
+fn pod_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Refusal> {
     let (Operation::Update, Some(old), Some(new)) = (request.operation, request.old, object) else {
-        return Err(format!("unexpected operation {:?}", format!("{:?}", request.operation).to_uppercase()));
+        return Err(format!("unexpected operation {:?}", format!("{:?}", request.operation).to_uppercase()).into());
     };
     if !bound_to(Some(old), node) {
-        return Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"));
+        return Err(
+            format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself").into()
+        );
     }
     if new.meta("labels") != old.meta("labels") {
-        return Err(format!("node {node:?} cannot update labels through pod status"));
+        return Err(format!("node {node:?} cannot update labels through pod status").into());
     }
     if new.pointer("/status/resourceClaimStatuses") != old.pointer("/status/resourceClaimStatuses") {
-        return Err(format!("node {node:?} cannot update resource claim statuses"));
+        return Err(format!("node {node:?} cannot update resource claim statuses").into());
     }
     Ok(())
 }
 
-fn own_node(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), String> {
+fn own_node(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Refusal> {
     let name = name_of(request, object);
     let none = Value::Null;
     let (new, old) = (object.unwrap_or(&none), request.old.unwrap_or(&none));
     if request.operation == Operation::Create {
         if new.pointer("/spec/configSource").is_some() {
-            return Err(format!("node {node:?} is not allowed to create pods with a non-nil configSource"));
+            return Err(format!("node {node:?} is not allowed to create pods with a non-nil configSource").into());
         }
         let forbidden = labels::forbidden(new, &none);
         if !forbidden.is_empty() {
-            return Err(format!("node {node:?} is not allowed to set the following labels: {}", forbidden.join(", ")));
+            return Err(
+                format!("node {node:?} is not allowed to set the following labels: {}", forbidden.join(", ")).into()
+            );
         }
     }
     if name != node {
-        return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
+        return Err(format!("node {node:?} is not allowed to modify node {name:?}").into());
     }
     if request.operation == Operation::Update {
         return node_update(new, old, node);
@@ -188,28 +208,28 @@ fn own_node(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result
 }
 
 /// Taints and labels steer pods, and an owner can take the node along: these are not the kubelet's to change.
-fn node_update(new: &Value, old: &Value, node: &str) -> Result<(), String> {
+fn node_update(new: &Value, old: &Value, node: &str) -> Result<(), Refusal> {
     let config = |object: &Value| object.pointer("/spec/configSource").cloned();
     if config(new).is_some() && config(new) != config(old) {
-        return Err(format!("node {node:?} is not allowed to update configSource to a new non-nil configSource"));
+        return Err(format!("node {node:?} is not allowed to update configSource to a new non-nil configSource").into());
     }
     if new.pointer("/spec/taints") != old.pointer("/spec/taints") {
-        return Err(format!("node {node:?} is not allowed to modify taints"));
+        return Err(format!("node {node:?} is not allowed to modify taints").into());
     }
     if new.meta("ownerReferences") != old.meta("ownerReferences") {
-        return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
+        return Err(format!("node {node:?} is not allowed to modify ownerReferences").into());
     }
     let forbidden = labels::forbidden(new, old);
     if !forbidden.is_empty() {
-        return Err(format!("is not allowed to modify labels: {}", forbidden.join(", ")));
+        return Err(format!("is not allowed to modify labels: {}", forbidden.join(", ")).into());
     }
     Ok(())
 }
 
 /// A kubelet that resizes a volume tells its new size.
-fn claim_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), String> {
+fn claim_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Refusal> {
     let (Operation::Update, Some(old), Some(new)) = (request.operation, request.old, object) else {
-        return Err(format!("unexpected operation {:?}", format!("{:?}", request.operation).to_uppercase()));
+        return Err(format!("unexpected operation {:?}", format!("{:?}", request.operation).to_uppercase()).into());
     };
     let rest = |claim: &Value| {
         let mut claim = claim.clone();
@@ -223,47 +243,50 @@ fn claim_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Re
         }
         claim
     };
-    match rest(new) == rest(old) {
-        true => Ok(()),
-        false => Err(format!(
-            "node {node:?} is not allowed to update fields other than status.quantity and status.conditions"
-        )),
+    if rest(new) == rest(old) {
+        Ok(())
+    } else {
+        Err(format!("node {node:?} is not allowed to update fields other than status.quantity and status.conditions")
+            .into())
     }
 }
 
-fn lease(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), String> {
+fn lease(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Refusal> {
     if request.namespace != LEASES {
-        return Err(format!("can only access leases in the {LEASES:?} system namespace"));
+        return Err(format!("can only access leases in the {LEASES:?} system namespace").into());
     }
-    match name_of(request, object) == node {
-        true => Ok(()),
-        false => Err("can only access node lease with the same name as the requesting node".into()),
+    if name_of(request, object) == node {
+        Ok(())
+    } else {
+        Err("can only access node lease with the same name as the requesting node".into())
     }
 }
 
-fn slice(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), String> {
+fn slice(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Refusal> {
     let word = match request.operation {
         Operation::Create => "create",
         Operation::Delete => "delete",
         // The node of a slice cannot change, and the authorizer has seen to the rest.
         Operation::Update | Operation::Connect => return Ok(()),
     };
-    match bound_to(object.or(request.old), node) {
-        true => Ok(()),
-        false => Err(format!("can only {word} ResourceSlice with the same NodeName as the requesting node")),
+    if bound_to(object.or(request.old), node) {
+        Ok(())
+    } else {
+        Err(format!("can only {word} ResourceSlice with the same NodeName as the requesting node").into())
     }
 }
 
-fn certificate_request(request: &Request<'_>, object: Option<&Value>) -> Result<(), String> {
+fn certificate_request(request: &Request<'_>, object: Option<&Value>) -> Result<(), Refusal> {
     const SIGNERS: [&str; 2] = ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
     let signer = object.and_then(|object| object.pointer("/spec/signerName")).and_then(Value::as_str).unwrap_or("");
     let (Operation::Create, Some(object)) = (request.operation, object.filter(|_| SIGNERS.contains(&signer))) else {
         return Ok(());
     };
-    let subject = certificates::subject(object).map_err(|why| format!("unable to parse csr: {why}"))?;
-    match subject.common_name == request.user.name {
-        true => Ok(()),
-        false => Err(format!("can only create a node CSR with CN={}", request.user.name)),
+    let subject = certificates::subject(object).map_err(|error| format!("unable to parse csr: {error}"))?;
+    if subject.common_name == request.user.name {
+        Ok(())
+    } else {
+        Err(format!("can only create a node CSR with CN={}", request.user.name).into())
     }
 }
 
@@ -286,7 +309,8 @@ mod tests {
     #[test]
     fn nodes_create_their_own_mirror_pods_only() {
         let check = |change: &dyn Fn(&mut Value), expected: Result<(), &str>| {
-            assert_eq!(mirror_pod(&mirror(change), "n", Some("u")), expected.map_err(String::from));
+            let found = mirror_pod(&mirror(change), "n", Some("u")).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         check(&|_| {}, Ok(()));
         check(
@@ -319,7 +343,8 @@ mod tests {
     fn nodes_keep_their_taints_and_labels() {
         let check = |new: Value, expected: Result<(), &str>| {
             let old = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"taints": [{"key": "t"}]}});
-            assert_eq!(node_update(&new, &old, "n"), expected.map_err(String::from));
+            let found = node_update(&new, &old, "n").map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         let taints = json!([{"key": "t"}]);
         check(json!({"metadata": {"labels": {"a": "c"}}, "spec": {"taints": taints}}), Ok(()));

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::refusal::Refusal;
 use ipnet::IpNet;
 use machinery::object::Meta;
 use serde_json::Value;
@@ -11,20 +12,20 @@ const SERVICE: &str = "kube-dns";
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// `own` is the Node object of who asks.
-pub fn check(node: &str, own: Option<&Value>, old: Option<&Value>, new: Option<&Value>) -> Result<(), String> {
+pub fn check(node: &str, own: Option<&Value>, old: Option<&Value>, new: Option<&Value>) -> Result<(), Refusal> {
     if let Some(old) = old
         && (old.label(SERVICE_LABEL) != Some(SERVICE) || !is_owned_by(old, node))
     {
-        return Err(format!("node {node:?} can only change EndpointSlices of {SERVICE} that it owns itself"));
+        return Err(format!("node {node:?} can only change EndpointSlices of {SERVICE} that it owns itself").into());
     }
     let Some(new) = new else { return Ok(()) };
     if new.label(SERVICE_LABEL) != Some(SERVICE) {
-        return Err(format!("node {node:?} can only write EndpointSlices of the Service {SERVICE}"));
+        return Err(format!("node {node:?} can only write EndpointSlices of the Service {SERVICE}").into());
     }
-    let Some(own) = own else { return Err(format!("node {node:?} has no Node object")) };
+    let Some(own) = own else { return Err(format!("node {node:?} has no Node object").into()) };
     let owner = new.pointer("/metadata/ownerReferences/0/uid").and_then(Value::as_str);
     if !is_owned_by(new, node) || owner != Some(own.uid()) {
-        return Err(format!("node {node:?} can only write EndpointSlices with an owner reference set to itself"));
+        return Err(format!("node {node:?} can only write EndpointSlices with an owner reference set to itself").into());
     }
     let ranges = ranges(own);
     let is_own = |address: &Value| {
@@ -33,10 +34,12 @@ pub fn check(node: &str, own: Option<&Value>, old: Option<&Value>, new: Option<&
     };
     for endpoint in list(&new["endpoints"]) {
         if endpoint["nodeName"] != node {
-            return Err(format!("node {node:?} can only write endpoints with nodeName set to itself"));
+            return Err(format!("node {node:?} can only write endpoints with nodeName set to itself").into());
         }
         if !list(&endpoint["addresses"]).all(is_own) {
-            return Err(format!("node {node:?} can only write endpoints at its own addresses and those of its pods"));
+            return Err(
+                format!("node {node:?} can only write endpoints at its own addresses and those of its pods").into()
+            );
         }
     }
     Ok(())
@@ -88,7 +91,8 @@ mod tests {
         });
         let check = |old: Option<Value>, change: &dyn Fn(&mut Value), expected: &str| {
             let new = slice(change);
-            let found = check("n", Some(&own), old.as_ref(), Some(&new)).err().unwrap_or_default();
+            let found = check("n", Some(&own), old.as_ref(), Some(&new));
+            let found = found.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{new}: {found}");
         };
         check(None, &|_| {}, "");

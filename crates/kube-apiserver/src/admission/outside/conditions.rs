@@ -1,12 +1,13 @@
 //! `matchConditions`: expressions that all must hold for a webhook or policy to be about a request. And what
 //! expressions may ask of the authorizer.
 
-use machinery::cel::{Asked, Oracle, Program, Val, Verdict};
+use machinery::cel::{Asked, EvalError, Oracle, ParseError, Program, Val, Verdict};
 use serde_json::Value;
 
 use crate::admission::Request;
 use crate::authn::User;
 use crate::authz::{Attributes, Decision};
+use crate::refusal::together;
 
 /// What all conditions of one webhook may cost together, a quarter of what a policy may.
 const CONDITIONS_COST_MAX: u64 = 2_500_000;
@@ -15,31 +16,50 @@ const CONDITIONS_COST_MAX: u64 = 2_500_000;
 #[derive(Debug)]
 pub struct Condition(Expression);
 
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    #[error("compilation error: {0}")]
+    Compilation(ParseError),
+    #[error("expression '{text}' resulted in error: {error}")]
+    Evaluation { text: String, error: EvalError },
+    #[error("expression '{0}' resulted in error: must evaluate to bool")]
+    NoBool(String),
+    #[error(
+        "valueExpression '{text}' resulted in unsupported return type: {found}. Return type must be either string or null."
+    )]
+    NoText { text: String, found: &'static str },
+}
+
+/// The conditions that could not be decided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", together(.0))]
+pub struct ConditionsError(Vec<ExpressionError>);
+
 /// An expression that was parsed once. A text that is none is an error when it is asked.
 #[derive(Debug)]
 pub struct Expression {
     pub text: String,
-    program: Result<Program, String>,
+    program: Result<Program, ExpressionError>,
 }
 
 impl Expression {
     pub fn new(text: &str) -> Expression {
-        let program = Program::parse(text).map_err(|error| format!("compilation error: {error}"));
+        let program = Program::parse(text).map_err(ExpressionError::Compilation);
         Expression { text: text.to_string(), program }
     }
 
-    pub fn eval<'a>(&self, variables: &[(&str, Val<'a>)], budget: &mut u64) -> Result<Val<'a>, String> {
+    pub fn eval<'a>(&self, variables: &[(&str, Val<'a>)], budget: &mut u64) -> Result<Val<'a>, ExpressionError> {
         let program = self.program.as_ref().map_err(Clone::clone)?;
-        let failed = |error| format!("expression '{}' resulted in error: {error}", self.text);
+        let failed = |error| ExpressionError::Evaluation { text: self.text.clone(), error };
         program.eval(variables, budget).map_err(failed)
     }
 
     /// The same with an error that a variable can carry.
     pub fn value<'a>(&self, variables: &[(&str, Val<'a>)], budget: &mut u64) -> Val<'a> {
-        use machinery::cel::EvalError;
         let failed = |error: EvalError| Val::Failed(std::rc::Rc::new(error));
         match &self.program {
-            Err(why) => failed(EvalError::Failed(why.clone())),
+            Err(why) => failed(EvalError::Failed(why.to_string())),
             Ok(program) => program.eval(variables, budget).unwrap_or_else(failed),
         }
     }
@@ -53,22 +73,18 @@ impl Condition {
 }
 
 /// Whether all hold. One that is false decides, whatever becomes of the others.
-pub fn hold(conditions: &[Condition], variables: &[(&str, Val)]) -> Result<bool, String> {
+pub fn hold(conditions: &[Condition], variables: &[(&str, Val)]) -> Result<bool, ConditionsError> {
     let mut budget = CONDITIONS_COST_MAX;
     let mut failed = Vec::new();
     for Condition(expression) in conditions {
         match expression.eval(variables, &mut budget) {
             Ok(Val::Bool(false)) => return Ok(false),
             Ok(Val::Bool(true)) => {}
-            Ok(_) => failed.push(format!("expression '{}' resulted in error: must evaluate to bool", expression.text)),
+            Ok(_) => failed.push(ExpressionError::NoBool(expression.text.clone())),
             Err(why) => failed.push(why),
         }
     }
-    match failed.as_slice() {
-        [] => Ok(true),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
-    }
+    if failed.is_empty() { Ok(true) } else { Err(ConditionsError(failed)) }
 }
 
 /// Answers for the user of a request.
@@ -139,7 +155,7 @@ mod tests {
         let check = |texts: &[&str], expected: Result<bool, &str>| {
             let list: Vec<Value> = texts.iter().map(|text| json!({"name": "x", "expression": text})).collect();
             let found = hold(&Condition::all(&list.into()), &[("object", Val::json(&object, None))]);
-            assert_eq!(found.as_ref().map_err(String::as_str), expected.as_ref().map_err(|text| *text), "{texts:?}");
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(String::from), "{texts:?}");
         };
         check(&[], Ok(true));
         check(&["object.a == 1", "object.a < 2"], Ok(true));

@@ -1,6 +1,6 @@
 //! Matches namespace and object selectors of webhooks and policies.
 
-use machinery::selector::LabelSelector;
+use machinery::selector::{LabelSelector, SelectorError};
 use machinery::status::{GroupResource, Status};
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::Seen;
 
 #[derive(Debug)]
 pub struct Selectors {
-    namespace: Result<LabelSelector, String>,
-    object: Result<LabelSelector, String>,
+    namespace: Result<LabelSelector, SelectorError>,
+    object: Result<LabelSelector, SelectorError>,
 }
 
 impl Selectors {
@@ -24,7 +24,7 @@ impl Selectors {
 
     /// Either the new or the old object must have the labels.
     pub(crate) fn match_object(&self, object: Option<&Value>, old: Option<&Value>) -> Result<bool, Status> {
-        let selector = self.object.as_ref().map_err(|why| Status::internal(why.as_str()))?;
+        let selector = self.object.as_ref().map_err(|why| Status::internal(why.to_string()))?;
         Ok(selector.matches_everything() || [object, old].into_iter().flatten().any(|it| selector.matches_object(it)))
     }
 
@@ -34,7 +34,7 @@ impl Selectors {
         if seen.namespace.is_empty() && !is_namespace {
             return Ok(true);
         }
-        let selector = self.namespace.as_ref().map_err(|why| Status::internal(why.as_str()))?;
+        let selector = self.namespace.as_ref().map_err(|why| Status::internal(why.to_string()))?;
         if selector.matches_everything() {
             return Ok(true);
         }

@@ -67,9 +67,10 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
 
 /// Back into the form that the write path works on.
 async fn work(seen: &Seen<'_>, resource: &Resource, object: Value) -> Result<Value, Status> {
-    match resource.converts() {
-        true => seen.request.resource.show(seen.request.app, object).await,
-        false => Ok(resource.to_storage(object)),
+    if resource.converts() {
+        seen.request.resource.show(seen.request.app, object).await
+    } else {
+        Ok(resource.to_storage(object))
     }
 }
 

@@ -212,10 +212,7 @@ impl Constraints {
         if matches!(labelled, Ok(false)) || seen.matched(&self.excluded, self.equivalent).is_some() {
             return Ok(None);
         }
-        let way = match self.rules.is_empty() {
-            true => Some(Way::Asked),
-            false => seen.matched(&self.rules, self.equivalent),
-        };
+        let way = if self.rules.is_empty() { Some(Way::Asked) } else { seen.matched(&self.rules, self.equivalent) };
         if way.is_some() {
             in_namespace?;
             labelled?;

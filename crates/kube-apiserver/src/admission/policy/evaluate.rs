@@ -6,7 +6,7 @@ use machinery::cel::{OBJECT_COST_MAX, Val};
 use serde_json::Value;
 
 use super::configuration::{Policy, Validation};
-use crate::admission::outside::conditions::{self, Authority};
+use crate::admission::outside::conditions::{self, Authority, ExpressionError};
 use crate::admission::outside::{Seen, Way};
 
 /// Longer messages of expressions are not told, as upstream.
@@ -32,7 +32,7 @@ pub struct Decision {
 pub struct Found {
     pub denied: Vec<Decision>,
     /// Key and value, or why there is none.
-    pub annotations: Vec<(String, Result<String, String>)>,
+    pub annotations: Vec<(String, Result<String, ExpressionError>)>,
 }
 
 pub fn evaluate(seen: &Seen, way: &Way, policy: &Policy, facts: &Facts) -> Found {
@@ -70,7 +70,7 @@ fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
         Ok(true) => {}
         Ok(false) => return found,
         Err(why) => {
-            fail(&mut found, 0, why);
+            fail(&mut found, 0, why.to_string());
             return found;
         }
     }
@@ -84,10 +84,10 @@ fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
                 found.denied.push(Decision { index, message, reason: validation.reason });
             }
             Ok(_) => {
-                let text = &validation.expression.text;
-                fail(&mut found, index, format!("expression '{text}' resulted in error: must evaluate to bool"));
+                let why = ExpressionError::NoBool(validation.expression.text.clone());
+                fail(&mut found, index, why.to_string());
             }
-            Err(why) => fail(&mut found, index, why),
+            Err(why) => fail(&mut found, index, why.to_string()),
         }
     }
     for (key, expression) in &policy.annotations {
@@ -97,11 +97,7 @@ fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
             Ok(Val::Text(text)) => Ok(text.trim().to_string()),
             Err(_) if policy.ignore_failure => continue,
             Ok(_) if policy.ignore_failure => continue,
-            Ok(other) => Err(format!(
-                "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
-                expression.text,
-                other.type_name()
-            )),
+            Ok(other) => Err(ExpressionError::NoText { text: expression.text.clone(), found: other.type_name() }),
             Err(why) => Err(why),
         };
         found.annotations.push((key.clone(), value));

@@ -90,7 +90,7 @@ async fn check(seen: &Seen<'_>, policy: &Policy, object: Option<&Value>, noted: 
         let params = match params::find(seen, policy, binding).await {
             Ok(params) => params,
             Err(why) => {
-                noted.misconfigured(policy, Some(binding), &why);
+                noted.misconfigured(policy, Some(binding), &why.to_string());
                 continue;
             }
         };
@@ -127,7 +127,7 @@ fn one(seen: &Seen, way: &Way, policy: &Policy, binding: &Binding, facts: Facts,
     for (key, value) in found.annotations {
         match value {
             Ok(text) => noted.annotate(format!("{}/{key}", policy.name), text),
-            Err(why) => noted.deny(policy, Some(binding), &why, "Invalid"),
+            Err(why) => noted.deny(policy, Some(binding), &why.to_string(), "Invalid"),
         }
     }
 }

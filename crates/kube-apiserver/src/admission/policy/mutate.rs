@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::configuration::{Binding, Configurations, Mutation, PatchType, Policy};
 use super::evaluate::{Facts, compose, with_variables};
-use super::params;
+use super::params::{self, ParamsError};
+use crate::admission::outside::conditions::{ConditionsError, ExpressionError};
 use crate::admission::outside::{self, Seen, Way, conditions};
 use crate::admission::{Plugin, Request, webhook};
 
@@ -62,7 +63,7 @@ impl Invocation<'_> {
 struct Failures(Vec<String>);
 
 impl Failures {
-    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: impl std::fmt::Display) {
         if policy.ignore_failure {
             return;
         }
@@ -98,7 +99,7 @@ async fn run(policies: &[Policy], request: &Request<'_>, object: &mut Value) -> 
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
-                failures.add(invocation.policy, Some(invocation.binding), &why);
+                failures.add(invocation.policy, Some(invocation.binding), why);
                 continue;
             }
         }
@@ -109,7 +110,7 @@ async fn run(policies: &[Policy], request: &Request<'_>, object: &mut Value) -> 
         let before = object.clone();
         for mutation in &invocation.policy.mutations {
             if let Err(why) = change(&seen, invocation, mutation, object).await? {
-                failures.add(invocation.policy, Some(invocation.binding), &why);
+                failures.add(invocation.policy, Some(invocation.binding), why);
             }
         }
         let mut rounds = request.rounds.lock();
@@ -138,7 +139,7 @@ async fn find<'p>(
             Ok(Some(way)) => way,
             Ok(None) => continue,
             Err(status) => {
-                failures.add(policy, None, &format!("failed to configure policy: {}", status.message));
+                failures.add(policy, None, format!("failed to configure policy: {}", status.message));
                 continue;
             }
         };
@@ -146,7 +147,7 @@ async fn find<'p>(
             let params = match binding.matched(seen, Some(object)) {
                 Ok(true) => params::find(seen, policy, binding).await,
                 Ok(false) => continue,
-                Err(status) => Err(status.message),
+                Err(status) => Err(ParamsError::Refused(status)),
             };
             match params {
                 Ok(params) => {
@@ -157,15 +158,44 @@ async fn find<'p>(
                         params,
                     }));
                 }
-                Err(why) => failures.add(policy, Some(binding), &format!("failed to configure binding: {why}")),
+                Err(why) => failures.add(policy, Some(binding), format!("failed to configure binding: {why}")),
             }
         }
     }
     found
 }
 
+/// Why a mutation does not change the object.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum MutationError {
+    #[error(transparent)]
+    Expression(#[from] ExpressionError),
+    #[error("unsupported return type from ApplyConfiguration expression: {0}")]
+    NoObject(String),
+    #[error("type mismatch: {0}")]
+    Misnamed(String),
+    #[error("invalid return type")]
+    NoJson,
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array")]
+    NoList,
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")]
+    NoOperation,
+    #[error("type mismatch: {0} of JSONPatch must be a string")]
+    NoText(&'static str),
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON")]
+    Value,
+    #[error("error applying patch: {0}")]
+    Apply(apply::MergeError),
+    #[error("JSON Patch: {0}")]
+    Patch(json::JsonPatchError),
+}
+
 /// Whether the conditions of a policy hold for the object as it is now.
-async fn applies(seen: &Seen<'_>, invocation: &Invocation<'_>, object: &Value) -> Result<Result<bool, String>, Status> {
+async fn applies(
+    seen: &Seen<'_>,
+    invocation: &Invocation<'_>,
+    object: &Value,
+) -> Result<Result<bool, ConditionsError>, Status> {
     let Invocation { policy, way, params, .. } = invocation;
     if policy.conditions.is_empty() {
         return Ok(Ok(true));
@@ -181,7 +211,7 @@ async fn change(
     invocation: &Invocation<'_>,
     mutation: &Mutation,
     object: &mut Value,
-) -> Result<Result<(), String>, Status> {
+) -> Result<Result<(), MutationError>, Status> {
     let Invocation { policy, way, params, .. } = invocation;
     let (shown, old) = (seen.show(way, Some(object)).await?, seen.show(way, seen.old()).await?);
     let facts = Facts { object: &shown, old: &old, params };
@@ -202,14 +232,14 @@ async fn change(
         PatchType::ApplyConfiguration => {
             let shape = seen.resource(way).shape();
             if let Err(error) = apply::merge_unowned(shape, &mut changed, &patch) {
-                return Ok(Err(format!("error applying patch: {error}")));
+                return Ok(Err(MutationError::Apply(error)));
             }
         }
         PatchType::JsonPatch => match json::apply(&mut changed, &patch) {
             Ok(()) => {}
             // A test that does not hold is no failure: the patch is not meant for this object.
             Err(error) if error.is_failed_test() => return Ok(Ok(())),
-            Err(error) => return Ok(Err(format!("JSON Patch: {error}"))),
+            Err(error) => return Ok(Err(MutationError::Patch(error))),
         },
     }
     if changed != shown {
@@ -221,15 +251,15 @@ async fn change(
 }
 
 /// The configuration that an expression answers with, for an object of that kind.
-fn configuration(answer: &Val, shown: &Value) -> Result<Value, String> {
+fn configuration(answer: &Val, shown: &Value) -> Result<Value, MutationError> {
     if answer.named() != Some("Object") {
         let found = answer.named().unwrap_or_else(|| answer.type_name());
-        return Err(format!("unsupported return type from ApplyConfiguration expression: {found}"));
+        return Err(MutationError::NoObject(found.to_string()));
     }
     if let Some(why) = answer.misnamed() {
-        return Err(format!("type mismatch: {why}"));
+        return Err(MutationError::Misnamed(why.to_string()));
     }
-    let mut config = answer.to_json().ok_or("invalid return type")?;
+    let mut config = answer.to_json().ok_or(MutationError::NoJson)?;
     for field in ["apiVersion", "kind"] {
         config[field] = shown[field].clone();
     }
@@ -237,17 +267,17 @@ fn configuration(answer: &Val, shown: &Value) -> Result<Value, String> {
 }
 
 /// The operations of a JSON patch that an expression answers with.
-fn operations(answer: &Val) -> Result<Value, String> {
-    let items = answer.items().ok_or("type mismatch: JSONPatchType.expression should evaluate to array")?;
+fn operations(answer: &Val) -> Result<Value, MutationError> {
+    let items = answer.items().ok_or(MutationError::NoList)?;
     let mut operations = Vec::with_capacity(items.len());
     for item in items.iter() {
         if item.named() != Some("JSONPatch") {
-            return Err("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".into());
+            return Err(MutationError::NoOperation);
         }
         let text = |field: &'static str| match item.entry(&Val::text(field)) {
             Some(Val::Text(text)) => Ok(text.into_owned()),
             None => Ok(String::new()),
-            Some(_) => Err(format!("type mismatch: {field} of JSONPatch must be a string")),
+            Some(_) => Err(MutationError::NoText(field)),
         };
         let mut operation = json!({"op": text("op")?, "path": text("path")?});
         let from = text("from")?;
@@ -256,10 +286,9 @@ fn operations(answer: &Val) -> Result<Value, String> {
         }
         if let Some(value) = item.entry(&Val::text("value")) {
             if let Some(why) = value.misnamed() {
-                return Err(format!("type mismatch: {why}"));
+                return Err(MutationError::Misnamed(why.to_string()));
             }
-            let unwritable = "JSONPath valueExpression evaluated to a type that could not marshal to JSON";
-            operation["value"] = value.to_json().ok_or(unwritable)?;
+            operation["value"] = value.to_json().ok_or(MutationError::Value)?;
         }
         operations.push(operation);
     }
@@ -272,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    fn answer<T>(expression: &str, act: impl Fn(&Val) -> Result<T, String>) -> Result<T, String> {
+    fn answer<T>(expression: &str, act: impl Fn(&Val) -> Result<T, MutationError>) -> Result<T, MutationError> {
         let program = Program::parse(expression).expect("an expression");
         let mut budget = OBJECT_COST_MAX;
         act(&program.eval(&[], &mut budget).expect("a value"))
@@ -284,7 +313,7 @@ mod tests {
         let made = answer("Object{spec: Object.spec{replicas: 3}}", |value| configuration(value, &shown));
         assert_eq!(made, Ok(json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3}})));
         let wrong = answer("Object.spec{replicas: 3}", |value| configuration(value, &shown));
-        assert_eq!(wrong, Err("unsupported return type from ApplyConfiguration expression: Object.spec".to_string()));
+        assert_eq!(wrong, Err(MutationError::NoObject("Object.spec".to_string())));
         assert!(answer("{'spec': 1}", |value| configuration(value, &shown)).is_err());
     }
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::pod_resources::{Side, of_container};
+use crate::refusal::Refusal;
 
 /// Names that cannot be counted unless they are given.
 const DEMANDED: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
 /// `must specify limits.cpu for: a,b; memory for: a`.
-pub fn check(names: &[String], pod: &Value) -> Result<(), String> {
+pub fn check(names: &[String], pod: &Value) -> Result<(), Refusal> {
     let whole = given(&pod["spec"]);
     let demanded: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| DEMANDED.contains(name) && !whole.contains(*name)).collect();
@@ -33,7 +34,7 @@ pub fn check(names: &[String], pod: &Value) -> Result<(), String> {
         .into_iter()
         .map(|(name, containers)| format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(",")))
         .collect();
-    Err(format!("must specify {}", parts.join("; ")))
+    Err(format!("must specify {}", parts.join("; ")).into())
 }
 
 /// What a container, or the pod as a whole, says, by quota names.
@@ -54,7 +55,8 @@ mod tests {
     fn containers_must_say_what_is_limited() {
         let check = |names: &[&str], spec: Value, expected: Result<(), &str>| {
             let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-            assert_eq!(super::check(&names, &json!({"spec": spec})), expected.map_err(String::from));
+            let found = super::check(&names, &json!({"spec": spec})).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from));
         };
         let silent = json!({"containers": [{"name": "b"}, {"name": "a"}]});
         check(&["pods", "requests.ephemeral-storage"], silent.clone(), Ok(()));

@@ -158,7 +158,7 @@ async fn charge(
             current = Some((revision, quota));
             continue;
         };
-        let decisions: Vec<Result<Amounts, String>> =
+        let decisions: Vec<Result<Amounts, Exceeded>> =
             entries.iter().map(|entry| take(name, &hard, &mut used, &entry.wanted)).collect();
         let refuses = decisions.iter().any(Result::is_err);
         if refuses && fresh_count.is_none() && may_lower && recounts_left > 0 {
@@ -207,8 +207,17 @@ fn base(hard: &Amounts, known: &Amounts, counted: Option<&Amounts>, may_lower: b
     Some(used)
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
+struct Exceeded {
+    quota: String,
+    requested: String,
+    used: String,
+    limited: String,
+}
+
 /// Adds what is wanted where all of it fits; otherwise the sentence that says what does not.
-fn take(quota: &str, hard: &Amounts, used: &mut Amounts, wanted: &Wanted) -> Result<Amounts, String> {
+fn take(quota: &str, hard: &Amounts, used: &mut Amounts, wanted: &Wanted) -> Result<Amounts, Exceeded> {
     let asked: Amounts = wanted
         .more
         .iter()
@@ -226,18 +235,18 @@ fn take(quota: &str, hard: &Amounts, used: &mut Amounts, wanted: &Wanted) -> Res
     }
     let only =
         |all: &Amounts| shown(&over.iter().filter_map(|name| Some(((*name).clone(), *all.get(*name)?))).collect());
-    Err(format!("exceeded quota: {quota}, requested: {}, used: {}, limited: {}", only(&asked), only(used), only(hard)))
+    Err(Exceeded { quota: quota.to_string(), requested: only(&asked), used: only(used), limited: only(hard) })
 }
 
 fn settle(
     namespace: &Arc<Namespace>,
     quota: &str,
     entries: &mut [&mut Entry],
-    decisions: Vec<Result<Amounts, String>>,
+    decisions: Vec<Result<Amounts, Exceeded>>,
 ) {
     for (entry, decision) in entries.iter_mut().zip(decisions) {
         match decision {
-            Err(why) => entry.refused = Some(Refused::Exceeded(why)),
+            Err(why) => entry.refused = Some(Refused::Exceeded(why.to_string())),
             Ok(_) if entry.wanted.dry_run => {}
             Ok(amounts) => {
                 let pending = entry.pending.get_or_insert_with(|| namespace.enter(entry.wanted.clone()));
@@ -350,16 +359,15 @@ mod tests {
         let mut used = amounts(&json!({"pods": "1", "requests.cpu": "500m"}));
         let pod = json!({"pods": "1", "requests.cpu": "600m", "cpu": "600m"});
         assert_eq!(
-            take("q", &hard, &mut used, &wanted(pod, false)),
-            Err("exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=500m, limited: requests.cpu=1"
-                .into())
+            take("q", &hard, &mut used, &wanted(pod, false)).unwrap_err().to_string(),
+            "exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=500m, limited: requests.cpu=1"
         );
         assert!(take("q", &hard, &mut used, &wanted(json!({"pods": "1"}), true)).is_ok());
         assert_eq!(shown(&used), "pods=1,requests.cpu=500m");
         assert!(take("q", &hard, &mut used, &wanted(json!({"pods": "1"}), false)).is_ok());
         assert_eq!(
-            take("q", &hard, &mut used, &wanted(json!({"pods": "1"}), false)),
-            Err("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2".into())
+            take("q", &hard, &mut used, &wanted(json!({"pods": "1"}), false)).unwrap_err().to_string(),
+            "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
         );
     }
 

@@ -1,14 +1,13 @@
 //! Asks one webhook, and says what its answer, or its silence, means for the request.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use machinery::status::Status;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::configuration::Webhook;
 use super::metrics::{Kind, Outcome};
-use super::review::{self, Answer};
+use super::review::{self, Answer, AnswerError};
 use crate::admission::outside::{Seen, Way};
 use crate::names;
 use crate::webhooks;
@@ -65,9 +64,10 @@ pub async fn ask(
         );
         let round = usize::from(request.rounds.lock().again);
         let stage = if mutating { "mutation" } else { "validating" };
-        let key = match mutating {
-            true => format!("failed-open.{stage}.webhook.admission.k8s.io/round_{round}_{}", webhook.configuration),
-            false => format!("failed-open.{stage}.webhook.admission.k8s.io/{}", webhook.configuration),
+        let key = if mutating {
+            format!("failed-open.{stage}.webhook.admission.k8s.io/round_{round}_{}", webhook.configuration)
+        } else {
+            format!("failed-open.{stage}.webhook.admission.k8s.io/{}", webhook.configuration)
         };
         request.call.annotate(key, webhook.name.clone());
         count(Outcome::FailedOpen(code), took);
@@ -100,6 +100,6 @@ async fn exchange(
     let answered = webhooks::post(seen.request.app, hook, Bytes::from(body.to_string()), webhook.timeout).await;
     let answered = answered.map_err(|failed| (format!("failed to call webhook: {}", failed.why), failed.code))?;
     let answer = webhooks::decoded(&answered).map_err(|why| (format!("failed to call webhook: {why}"), 503))?;
-    let invalid = |why| (format!("received invalid webhook response: {why}"), 503);
+    let invalid = |why: AnswerError| (format!("received invalid webhook response: {why}"), 503);
     review::read(version, &uid, mutating, &answer).map_err(invalid)
 }

@@ -12,7 +12,7 @@ use crate::admission::outside::rules::Rule;
 use crate::admission::outside::selectors::Selectors;
 use crate::app::App;
 use crate::authn::Objects;
-use crate::webhooks::Hook;
+use crate::webhooks::{Hook, HookError};
 
 /// As the API's default.
 const TIMEOUT_SECONDS: u64 = 10;
@@ -23,7 +23,7 @@ pub struct Webhook {
     pub configuration: String,
     pub name: String,
     /// How to reach it, or why nobody can.
-    pub hook: Result<Hook, String>,
+    pub hook: Result<Hook, HookError>,
     pub rules: Vec<Rule>,
     /// Rules that name another version of the same objects count too.
     pub equivalent: bool,

@@ -46,35 +46,61 @@ pub struct Answer {
     pub annotations: Vec<(String, String)>,
 }
 
+/// What is wrong with an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("webhook response was absent")]
+    NoResponse,
+    #[error("expected response.uid={expected:?}, got {found:?}")]
+    Uid { expected: String, found: String },
+    #[error("expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {got}, Kind={kind}")]
+    Review { got: String, kind: String },
+    #[error("webhook returned response.patch but not response.patchType")]
+    NoPatchType,
+    #[error("webhook returned response.patchType but not response.patch")]
+    NoPatch,
+    #[error("unsupported patch type {0:?}")]
+    PatchType(String),
+    #[error("validating webhook may not return response.patch")]
+    ValidatingPatch,
+    #[error("validating webhook may not return response.patchType")]
+    ValidatingPatchType,
+    #[error("response.patch: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("response.patch: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("response.patch: a JSON patch is a list of operations")]
+    NoOperations,
+}
+
 /// Reads an answer; what is wrong with it is told in upstream's words.
-pub fn read(version: &str, uid: &str, mutating: bool, review: &Value) -> Result<Answer, String> {
+pub fn read(version: &str, uid: &str, mutating: bool, review: &Value) -> Result<Answer, AnswerError> {
     let response = &review["response"];
     if !response.is_object() {
-        return Err("webhook response was absent".into());
+        return Err(AnswerError::NoResponse);
     }
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();
     let is_v1 = version == "v1";
     if is_v1 {
         if response["uid"] != uid {
-            return Err(format!("expected response.uid={uid:?}, got {:?}", text(&response["uid"])));
+            return Err(AnswerError::Uid { expected: uid.into(), found: text(&response["uid"]) });
         }
         let (api_version, kind) = (text(&review["apiVersion"]), text(&review["kind"]));
-        let wanted = format!("{GROUP}/v1");
-        if api_version != wanted || kind != "AdmissionReview" {
+        if api_version != format!("{GROUP}/v1") || kind != "AdmissionReview" {
             let got = if api_version.is_empty() { "/".into() } else { api_version };
-            return Err(format!("expected webhook response of {wanted}, Kind=AdmissionReview, got {got}, Kind={kind}"));
+            return Err(AnswerError::Review { got, kind });
         }
     }
     let patch = text(&response["patch"]);
     let patch_type = response["patchType"].as_str();
     match (mutating, patch.is_empty(), patch_type) {
-        (true, false, None) if is_v1 => return Err("webhook returned response.patch but not response.patchType".into()),
+        (true, false, None) if is_v1 => return Err(AnswerError::NoPatchType),
         (true, true, Some(_)) if is_v1 => {
-            return Err("webhook returned response.patchType but not response.patch".into());
+            return Err(AnswerError::NoPatch);
         }
-        (true, false, Some(other)) if other != "JSONPatch" => return Err(format!("unsupported patch type {other:?}")),
-        (false, false, _) if is_v1 => return Err("validating webhook may not return response.patch".into()),
-        (false, _, Some(_)) if is_v1 => return Err("validating webhook may not return response.patchType".into()),
+        (true, false, Some(other)) if other != "JSONPatch" => return Err(AnswerError::PatchType(other.into())),
+        (false, false, _) if is_v1 => return Err(AnswerError::ValidatingPatch),
+        (false, _, Some(_)) if is_v1 => return Err(AnswerError::ValidatingPatchType),
         _ => {}
     }
     let texts = |list: &Value| -> Vec<String> {
@@ -84,23 +110,20 @@ pub fn read(version: &str, uid: &str, mutating: bool, review: &Value) -> Result<
     Ok(Answer {
         allowed: response["allowed"].as_bool().unwrap_or(false),
         status: response["status"].clone(),
-        patch: match mutating && !patch.is_empty() {
-            true => Some(decoded(&patch)?),
-            false => None,
-        },
+        patch: if mutating && !patch.is_empty() { Some(decoded(&patch)?) } else { None },
         warnings: texts(&response["warnings"]),
         annotations: annotations.map(|(key, value)| (key.clone(), text(value))).collect(),
     })
 }
 
-fn decoded(patch: &str) -> Result<Value, String> {
-    let bytes = STANDARD.decode(patch).map_err(|error| format!("response.patch: {error}"))?;
-    let patch: Value = serde_json::from_slice(&bytes).map_err(|error| format!("response.patch: {error}"))?;
+fn decoded(patch: &str) -> Result<Value, AnswerError> {
+    let bytes = STANDARD.decode(patch)?;
+    let patch: Value = serde_json::from_slice(&bytes)?;
     match patch {
         Value::Array(_) => Ok(patch),
         // As Go writes a list without operations.
         Value::Null => Ok(json!([])),
-        _ => Err("response.patch: a JSON patch is a list of operations".into()),
+        _ => Err(AnswerError::NoOperations),
     }
 }
 
@@ -148,7 +171,7 @@ mod tests {
     #[test]
     fn bad_answers_are_told_in_upstreams_words() {
         let check = |version: &str, mutating: bool, review: Value, expected: &str| {
-            let found = read(version, "u", mutating, &review).err().unwrap_or_default();
+            let found = read(version, "u", mutating, &review).err().map(|error| error.to_string()).unwrap_or_default();
             assert_eq!(found, expected, "{review}");
         };
         let patch = STANDARD.encode("[]");

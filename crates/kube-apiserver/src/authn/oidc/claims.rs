@@ -114,10 +114,7 @@ impl Mapping {
                 let Val::Text(text) = expression.eval("username", "claims", claims)? else {
                     return Err(ClaimsError::NotText("username"));
                 };
-                return match text.is_empty() {
-                    true => Err(ClaimsError::EmptyUsername),
-                    false => Ok(text.into_owned()),
-                };
+                return if text.is_empty() { Err(ClaimsError::EmptyUsername) } else { Ok(text.into_owned()) };
             }
         };
         let found = all.get(name).ok_or_else(|| ClaimsError::Username(name.clone(), "claim not present"))?;

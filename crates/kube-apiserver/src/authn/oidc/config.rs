@@ -12,6 +12,7 @@ use super::super::anonymous::Anonymous;
 use super::claims::Mapping;
 use super::keys::Algorithm;
 use super::validate;
+use crate::audit::kubeconfig::KubeconfigError;
 use crate::configuration::{self, Document, Shape};
 
 const TEXT: Shape = Shape::Text;
@@ -114,7 +115,7 @@ pub enum Error {
     #[error("set TLS up for issuer {issuer:?}: {why}")]
     Tls { issuer: String, why: trust::Error },
     #[error("read kubeconfig {path} of the authentication webhook: {why}")]
-    Kubeconfig { path: PathBuf, why: String },
+    Kubeconfig { path: PathBuf, why: KubeconfigError },
 }
 
 /// From the text of a file. `own_issuers` are those of service accounts, which nobody else may be.
@@ -152,10 +153,7 @@ impl Flags {
         let rules: Vec<Value> =
             required.map(|(claim, value)| json!({"claim": claim, "requiredValue": value})).collect();
         written["claimValidationRules"] = rules.into();
-        let algorithms = match self.algorithms.is_empty() {
-            true => &[Algorithm::Rs256][..],
-            false => &self.algorithms,
-        };
+        let algorithms = if self.algorithms.is_empty() { &[Algorithm::Rs256][..] } else { &self.algorithms };
         let list = json!({"jwt": [written]});
         let mut errors = Errors::default();
         let mut found = validate::issuers(&Node::root(&list).at("jwt"), own_issuers, algorithms, &mut errors);

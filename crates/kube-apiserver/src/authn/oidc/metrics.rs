@@ -7,6 +7,7 @@ use std::time::Duration;
 use component_base::metrics::{Bounds, Histogram, Metric, Page};
 use parking_lot::Mutex;
 
+use crate::app::Clock;
 use crate::configuration::hash;
 
 /// Upstream's buckets.
@@ -14,6 +15,7 @@ const SECONDS: Bounds = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 #[derive(Default)]
 pub struct Metrics {
+    clock: Clock,
     issuers: Mutex<BTreeMap<String, Issuer>>,
 }
 
@@ -34,6 +36,10 @@ impl Default for Issuer {
 }
 
 impl Metrics {
+    pub fn new(clock: Clock) -> Metrics {
+        Metrics { clock, issuers: Mutex::default() }
+    }
+
     pub fn verified(&self, issuer: &str, good: bool, took: Duration) {
         let mut all = self.issuers.lock();
         let counted = all.entry(hash(issuer)).or_default();
@@ -45,7 +51,7 @@ impl Metrics {
     pub fn fetched(&self, issuer: &str, keys: Option<&[u8]>) {
         let mut all = self.issuers.lock();
         let counted = all.entry(hash(issuer)).or_default();
-        let now = jiff::Timestamp::now().as_second();
+        let now = self.clock.now().as_second();
         match keys {
             Some(keys) => {
                 counted.last_success = now;

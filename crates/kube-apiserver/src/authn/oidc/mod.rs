@@ -11,7 +11,7 @@ mod tests;
 mod validate;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use component_base::tasks;
 use jiff::Timestamp;
@@ -26,6 +26,7 @@ pub use config::{Configuration, Error, Flags};
 pub use keys::Algorithm;
 pub use metrics::Metrics;
 use provider::{Provider, ProviderError};
+use tokio::time::Instant;
 
 /// Clocks differ: a token may be from a little later than now.
 const NOT_BEFORE_LEEWAY_SECONDS: i64 = 300;
@@ -123,9 +124,10 @@ impl Issuers {
 impl Issuer {
     fn start(config: config::Issuer, metrics: Arc<Metrics>) -> Result<Issuer, Error> {
         let wrong = |why| Error::Tls { issuer: config.url.clone(), why };
-        let trusted = match config.authority.is_empty() {
-            true => trust::system(),
-            false => trust::bundle(config.authority.as_bytes()).map_err(wrong)?,
+        let trusted = if config.authority.is_empty() {
+            trust::system()
+        } else {
+            trust::bundle(config.authority.as_bytes()).map_err(wrong)?
         };
         let tls = Arc::new(trust::client(trusted).map_err(wrong)?.with_no_client_auth());
         let provider = Arc::new(Provider::new(&config.url, &config.discovery_url, tls, metrics.clone()));

@@ -2,12 +2,13 @@
 //! is not known. Nobody but the bearers of such tokens waits for a provider that is slow.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::ClientConfig;
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::keys::{Keys, KeysError};
 use super::metrics::Metrics;

@@ -58,16 +58,13 @@ pub fn anonymous(at: &Node, errors: &mut Errors) -> Option<Anonymous> {
     }
     let conditions = at.at("conditions");
     let paths: Vec<String> = conditions.items().map(|condition| condition.text("path").to_owned()).collect();
-    match at.flag("enabled") {
-        true if paths.is_empty() => Some(Anonymous::Everywhere),
-        true => Some(Anonymous::At(paths)),
-        false => {
-            if !paths.is_empty() {
-                errors.invalid(&conditions, "enabled should be set to true when conditions are defined");
-            }
-            Some(Anonymous::Nowhere)
-        }
+    if at.flag("enabled") {
+        return Some(if paths.is_empty() { Anonymous::Everywhere } else { Anonymous::At(paths) });
     }
+    if !paths.is_empty() {
+        errors.invalid(&conditions, "enabled should be set to true when conditions are defined");
+    }
+    Some(Anonymous::Nowhere)
 }
 
 fn check_issuer(issuer: &Node, own: &[String], errors: &mut Errors) {

@@ -3,8 +3,15 @@
 use machinery::cel::{Program, Val};
 use serde_json::Value;
 
+use crate::refusal::together;
+
 /// What all conditions of one webhook may cost together for one request.
 const COST_MAX: u64 = 2_500_000;
+
+/// What could not be decided, a sentence for each condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", together(.0))]
+pub struct ConditionsError(Vec<String>);
 
 #[derive(Debug, Default)]
 pub struct Conditions(Vec<(String, Program)>);
@@ -20,7 +27,7 @@ impl Conditions {
     }
 
     /// Whether all hold. One that is false decides, whatever becomes of the others.
-    pub fn hold(&self, request: &Value) -> Result<bool, String> {
+    pub fn hold(&self, request: &Value) -> Result<bool, ConditionsError> {
         let variables = [("request", Val::json(request, None))];
         let mut budget = COST_MAX;
         let mut failed = Vec::new();
@@ -37,11 +44,7 @@ impl Conditions {
                 }
             }
         }
-        match failed.as_slice() {
-            [] => Ok(true),
-            [one] => Err(one.clone()),
-            several => Err(format!("[{}]", several.join(", "))),
-        }
+        if failed.is_empty() { Ok(true) } else { Err(ConditionsError(failed)) }
     }
 }
 
@@ -57,7 +60,7 @@ mod tests {
         let check = |texts: &[&str], expected: Result<bool, &str>| {
             let parsed = texts.iter().map(|text| ((*text).to_owned(), Program::parse(text).unwrap())).collect();
             let found = Conditions::new(parsed).hold(&request);
-            assert_eq!(found.as_ref().map_err(String::as_str), expected.as_ref().map_err(|text| *text), "{texts:?}");
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(String::from), "{texts:?}");
         };
         check(&["has(request.resourceAttributes)", "request.user == 'ada'"], Ok(true));
         check(&["request.resourceAttributes.namespace == 'default'"], Ok(false));

@@ -4,11 +4,12 @@ mod conditions;
 mod review;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::metrics::{Metrics, Outcome};
 use super::{Attributes, Decision};
@@ -91,7 +92,7 @@ impl Webhook {
             match held {
                 Ok(true) => {}
                 Ok(false) => return Decision::NoOpinion(String::new()),
-                Err(error) => return self.failed(error),
+                Err(error) => return self.failed(error.to_string()),
             }
         }
         let spec = review::spec(a, self.settings.version);

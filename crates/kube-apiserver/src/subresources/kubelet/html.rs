@@ -164,11 +164,10 @@ fn word(text: &[u8], at: &mut usize, ends: impl Fn(&u8) -> bool) -> String {
 }
 
 fn unescaped(text: &str) -> Cow<'_, str> {
-    match text.contains('&') {
-        true => {
-            Cow::Owned(text.replace("&#34;", "\"").replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&"))
-        }
-        false => Cow::Borrowed(text),
+    if text.contains('&') {
+        Cow::Owned(text.replace("&#34;", "\"").replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

@@ -165,8 +165,5 @@ async fn may_create(call: &Call) -> Result<(), Status> {
         ..Attributes::resource(&call.user, "create", &target.group, &target.resource)
     };
     let decision = call.app.authorizer.authorize(&attributes, &call.app.views).await;
-    match decision.is_allowed() {
-        true => Ok(()),
-        false => Err(forbidden(&attributes, decision.reason())),
-    }
+    if decision.is_allowed() { Ok(()) } else { Err(forbidden(&attributes, decision.reason())) }
 }

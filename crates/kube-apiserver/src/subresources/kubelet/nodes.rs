@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::outgoing::dial::{self, Connection};
+use crate::outgoing::dial::{self, Connection, DialError};
 use crate::outgoing::relay::Running;
 use crate::pki::{Credentials, Error};
 
@@ -103,7 +103,7 @@ impl Nodes {
     }
 
     /// Connects; what goes wrong is told in the words of Go's dialer, which users know.
-    pub async fn dial(&self, place: &Place) -> Result<Box<dyn Connection>, String> {
+    pub async fn dial(&self, place: &Place) -> Result<Box<dyn Connection>, DialError> {
         let stream = self.reach(place).await?;
         let config = match place.security {
             Security::Plain => return Ok(Box::new(stream)),
@@ -112,20 +112,20 @@ impl Nodes {
             Security::Anyone => self.anyone.clone(),
         };
         let name = ServerName::try_from(place.host.clone());
-        let name = name.map_err(|error| format!("dial tcp {}: {error}", place.authority()))?;
+        let name = name.map_err(|error| DialError::Name { address: place.authority(), error })?;
         dial::handshake(stream, &place.authority(), config, name).await
     }
 
     /// A connection to where a node or pod says that it is. A name may lead to this machine as an address may, so what counts
     /// is where it leads.
-    async fn reach(&self, place: &Place) -> Result<TcpStream, String> {
+    async fn reach(&self, place: &Place) -> Result<TcpStream, DialError> {
         let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
-        let found = looked_up.map_err(|error| format!("dial tcp: lookup {}: {error}", place.host))?;
+        let found = looked_up.map_err(|error| DialError::Lookup { host: place.host.clone(), error })?;
         let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
         match allowed.first() {
             Some(address) => dial::to_address(*address, &place.authority()).await,
-            None if refused.is_empty() => Err(format!("dial tcp: lookup {}: no such host", place.host)),
-            None => Err(format!("dial tcp {}: address not allowed", place.authority())),
+            None if refused.is_empty() => Err(DialError::NoSuchHost { host: place.host.clone() }),
+            None => Err(DialError::NotAllowed { address: place.authority() }),
         }
     }
 

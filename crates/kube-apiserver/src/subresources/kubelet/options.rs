@@ -155,9 +155,10 @@ pub fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     let ephemeral = names("/spec/ephemeralContainers");
     let pod = pod.name();
     if !wanted.is_empty() {
-        return match [&main, &init, &ephemeral].into_iter().flatten().any(|name| *name == wanted) {
-            true => Ok(wanted.to_string()),
-            false => Err(Status::bad_request(format!("container {wanted} is not valid for pod {pod}"))),
+        return if [&main, &init, &ephemeral].into_iter().flatten().any(|name| *name == wanted) {
+            Ok(wanted.to_string())
+        } else {
+            Err(Status::bad_request(format!("container {wanted} is not valid for pod {pod}")))
         };
     }
     match main.as_slice() {

@@ -12,6 +12,7 @@ use super::nodes::{Place, Security};
 use super::{Caller, kubelet_of, page, pod_of, requests, service as services};
 use crate::body::Body;
 use crate::call::Call;
+use crate::outgoing::dial::SendError;
 use crate::outgoing::relay::{self, Running};
 use crate::respond::Reply;
 
@@ -216,7 +217,7 @@ fn rewritten(address: &str, place: &Place, host: &str, prefix: &str) -> Option<S
     Some(if known { path.to_string() } else { format!("{prefix}{path}") })
 }
 
-fn unreachable(error: String) -> Status {
+fn unreachable(error: SendError) -> Status {
     Status::unavailable(format!("error trying to reach service: {error}"))
 }
 

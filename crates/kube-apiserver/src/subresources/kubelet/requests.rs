@@ -11,6 +11,7 @@ use machinery::status::Status;
 use super::nodes::Place;
 use super::{Caller, failed};
 use crate::call::Call;
+use crate::outgoing::dial::SendError;
 use crate::outgoing::relay::{Outgoing, Running, empty, joined, passed_on};
 use crate::respond::Reply;
 
@@ -18,15 +19,15 @@ use crate::respond::Reply;
 const ERROR_BYTES_MAX: usize = 50 * 1024;
 
 /// Sends one request on a connection of its own.
-pub async fn send(call: &Call, place: &Place, mut request: Request<Outgoing>) -> Result<Response<Incoming>, String> {
+pub async fn send(call: &Call, place: &Place, mut request: Request<Outgoing>) -> Result<Response<Incoming>, SendError> {
     let connection = call.app.nodes.dial(place).await?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = handshake?;
     // It ends with its answer, or when the answer is dropped because the client has gone.
     tasks::spawn(connection.with_upgrades());
-    let host = HeaderValue::from_str(&place.authority()).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(&place.authority())?;
     request.headers_mut().insert(HOST, host);
-    sender.send_request(request).await.map_err(|error| error.to_string())
+    Ok(sender.send_request(request).await?)
 }
 
 /// A log, in pieces as they come; the kubelet's refusals become the server's.

@@ -156,7 +156,7 @@ async fn disruption_budget(session: &Session) -> Result<()> {
 /// A selector of labels as an object.
 pub(in crate::commands) fn selector(text: &str) -> Result<Value> {
     use machinery::selector::{LabelSelector, Operator};
-    let parsed = LabelSelector::parse(text).map_err(Failure::message)?;
+    let parsed = LabelSelector::parse(text).map_err(Failure::of)?;
     let (mut labels, mut expressions) = (Map::new(), Vec::new());
     for requirement in parsed.requirements() {
         match requirement.operator {

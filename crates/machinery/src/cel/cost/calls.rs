@@ -106,9 +106,10 @@ impl<'a> Estimator<'a> {
     }
 
     fn item_size(&self, list: &Found<'a>) -> Size {
-        match list.path.is_empty() {
-            true => Size::UNKNOWN,
-            false => self.declared_size(&list.below("@items")).unwrap_or(Size::UNKNOWN),
+        if list.path.is_empty() {
+            Size::UNKNOWN
+        } else {
+            self.declared_size(&list.below("@items")).unwrap_or(Size::UNKNOWN)
         }
     }
 
@@ -212,8 +213,5 @@ pub(super) fn added<'a>(operands: u64, left: &Found<'a>, right: &Found<'a>) -> F
     };
     let entries = Entries::union(left.entries, right.entries);
     let found = Found { entries, ..Found::new(operands.saturating_add(cost), kind.clone()) };
-    match sized {
-        true => found.sized(size),
-        false => Found { size: super::scalar(kind), ..found },
-    }
+    if sized { found.sized(size) } else { Found { size: super::scalar(kind), ..found } }
 }

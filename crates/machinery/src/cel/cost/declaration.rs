@@ -78,9 +78,10 @@ impl Declaration {
 
     /// A value below another: it may be an object of its own.
     fn part(schema: &Value) -> Option<Declaration> {
-        match schema["x-kubernetes-embedded-resource"] == true {
-            true => Declaration::of_object(schema),
-            false => Declaration::of(schema),
+        if schema["x-kubernetes-embedded-resource"] == true {
+            Declaration::of_object(schema)
+        } else {
+            Declaration::of(schema)
         }
     }
 

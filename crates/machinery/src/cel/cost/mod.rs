@@ -73,10 +73,7 @@ impl<'a> Found<'a> {
 
     /// The variable of a macro that goes through it: an item, or a key.
     fn each(&self) -> Found<'a> {
-        match self.holds_items() {
-            true => self.each_value(),
-            false => self.each_key(),
-        }
+        if self.holds_items() { self.each_value() } else { self.each_key() }
     }
 
     fn each_key(&self) -> Found<'a> {
@@ -107,10 +104,7 @@ struct Scope<'s, 'a> {
 
 impl<'s, 'a> Scope<'s, 'a> {
     fn find(&self, name: &str) -> Option<&Found<'a>> {
-        match self.name == name {
-            true => Some(&self.value),
-            false => self.outer?.find(name),
-        }
+        if self.name == name { Some(&self.value) } else { self.outer?.find(name) }
     }
 }
 

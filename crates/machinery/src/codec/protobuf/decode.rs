@@ -283,7 +283,7 @@ fn int_or_string(bytes: &[u8], name: &str) -> Result<Value, DecodeError> {
     match kind {
         0 => Ok(from_varint(Scalar::Int32, number)),
         1 => Ok(text.into()),
-        other => Err(problem(name, &format!("impossible IntOrString.Type {other}"))),
+        other => Err(problem(name, format!("impossible IntOrString.Type {other}"))),
     }
 }
 
@@ -332,9 +332,9 @@ fn raw_json(bytes: &[u8], name: &str) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    crate::codec::json::parse(bytes).map(|decoded| decoded.value).map_err(|why| problem(name, &why))
+    crate::codec::json::parse(bytes).map(|decoded| decoded.value).map_err(|why| problem(name, why))
 }
 
-fn problem(field: &str, why: &str) -> DecodeError {
+fn problem(field: &str, why: impl ToString) -> DecodeError {
     DecodeError::Value { field: go_name(field), why: why.to_string() }
 }

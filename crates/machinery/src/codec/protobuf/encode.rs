@@ -179,7 +179,7 @@ impl Encoder<'_> {
             }
             (Form::SchemaOrArray | Form::SchemaOrTexts, value) => schema(1, value, out)?,
             _ => {
-                let text = serde_json::to_vec(value).map_err(|error| problem(name, &error.to_string()))?;
+                let text = serde_json::to_vec(value).map_err(|error| problem(name, error))?;
                 put_bytes(out, 1, &text);
             }
         }
@@ -225,7 +225,7 @@ pub(super) fn scalar_value(scalar: Scalar, name: &str, number: u32, value: Plain
             out.extend_from_slice(&value.to_le_bytes());
         }
         Scalar::Bytes => {
-            let bytes = STANDARD.decode(text()?).map_err(|error| problem(name, &error.to_string()))?;
+            let bytes = STANDARD.decode(text()?).map_err(|error| problem(name, error))?;
             put_bytes(out, number, &bytes);
         }
         // A quantity that is a number in the object is written as its text, which reads the same.

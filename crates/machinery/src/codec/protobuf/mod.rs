@@ -189,7 +189,7 @@ pub fn encode_watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     encode::watch_event(event, object)
 }
 
-fn problem(field: &str, why: &str) -> EncodeError {
+fn problem(field: &str, why: impl ToString) -> EncodeError {
     EncodeError::Value { field: field.to_string(), why: why.to_string() }
 }
 

@@ -23,7 +23,7 @@ pub fn message(text: &[u8], shape: TypeRef, numbers: &FieldNumbers, out: &mut Ve
     let read = MessageSeed { numbers, message, out }.deserialize(&mut text).and_then(|()| text.end());
     read.map_err(|error| {
         out.truncate(before);
-        problem("object", &error.to_string())
+        problem("object", error)
     })
 }
 
@@ -209,10 +209,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_, '_> {
                 }
             }
         };
-        match self.inside {
-            true => put_message(self.out, self.number, |out| all(out, 1)),
-            false => all(self.out, self.number),
-        }
+        if self.inside { put_message(self.out, self.number, |out| all(out, 1)) } else { all(self.out, self.number) }
     }
 }
 
@@ -263,10 +260,7 @@ impl Visitor<'_> for ScalarSeed<'_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        match self.field.inside {
-            true => self.put(Plain::Other),
-            false => Ok(()),
-        }
+        if self.field.inside { self.put(Plain::Other) } else { Ok(()) }
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {

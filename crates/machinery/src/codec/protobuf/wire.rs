@@ -109,10 +109,7 @@ impl<'a> Reader<'a> {
 }
 
 fn expect(tag: Tag, wire: u8, field: &str) -> Result<(), DecodeError> {
-    match tag.wire == wire {
-        true => Ok(()),
-        false => Err(DecodeError::WrongWireType { wire: tag.wire, field: go_name(field) }),
-    }
+    if tag.wire == wire { Ok(()) } else { Err(DecodeError::WrongWireType { wire: tag.wire, field: go_name(field) }) }
 }
 
 /// Go's errors name its own fields, which begin with a capital.

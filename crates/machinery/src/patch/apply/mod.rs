@@ -88,7 +88,7 @@ pub fn apply(
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum MergeError {
     #[error("failed to convert patch object to typed object: {0}")]
-    Untyped(String),
+    Untyped(validate::Problems),
     #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
     Atomic(Vec<String>),
 }
@@ -96,7 +96,7 @@ pub enum MergeError {
 /// Merges a configuration into an object, as a policy that mutates does: nobody owns what it sets. What has one owner as a
 /// whole may not be set, because all that the configuration does not mention would be lost.
 pub fn merge_unowned(ty: TypeRef, object: &mut Value, config: &Value) -> Result<(), MergeError> {
-    validate::validate(ty, config).map_err(|problems| MergeError::Untyped(problems.to_string()))?;
+    validate::validate(ty, config).map_err(MergeError::Untyped)?;
     let mut atomics = Vec::new();
     find_atomics(ty, config, &mut Vec::new(), &mut atomics);
     if !atomics.is_empty() {

@@ -24,10 +24,7 @@ impl Display for Problems {
 pub fn validate(ty: TypeRef, config: &Value) -> Result<(), Problems> {
     let mut walker = Walker { path: Vec::new(), problems: Vec::new() };
     walker.value(ty, config);
-    match walker.problems.is_empty() {
-        true => Ok(()),
-        false => Err(Problems(walker.problems)),
-    }
+    if walker.problems.is_empty() { Ok(()) } else { Err(Problems(walker.problems)) }
 }
 
 struct Walker<'a> {

@@ -23,9 +23,8 @@ const SECRET: &str = "/registry/secrets/default/s";
 
 /// Refuses values that begin with `bad`.
 fn describe() -> Describe {
-    Arc::new(|value: &Bytes| match value.starts_with(b"bad") {
-        true => Err("not an object".to_owned()),
-        false => Ok(Description::default()),
+    Arc::new(|value: &Bytes| {
+        if value.starts_with(b"bad") { Err(DescribeError::value("not an object")) } else { Ok(Description::default()) }
     })
 }
 

@@ -114,9 +114,10 @@ async fn read_telling(pods: Arc<Resource>, scope: WatchScope, subscribed: Option
             assert!(change.revision >= last && change.revision > snapshot.revision);
             assert!(change.item.key.starts_with(&prefix));
             last = change.revision;
-            let held = match change.deleted {
-                true => state.remove(&change.item.key),
-                false => state.insert(change.item.key.clone(), change.revision),
+            let held = if change.deleted {
+                state.remove(&change.item.key)
+            } else {
+                state.insert(change.item.key.clone(), change.revision)
             };
             assert_eq!(held, change.previous.as_ref().map(|item| item.revision));
         }
