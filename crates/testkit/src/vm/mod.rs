@@ -221,8 +221,15 @@ impl Vm {
     /// What a script prints that must succeed.
     pub fn ok(&mut self, script: &str) -> String {
         let (code, output) = self.run(script).unwrap_or_else(|error| panic!("{error:?}"));
-        assert_eq!(code, 0, "{}: {script}\n{output}", self.name);
+        if code != 0 {
+            panic!("{}: exit code {code} of: {script}\n{output}\n{}", self.name, self.journal());
+        }
         output
+    }
+
+    /// What the machine's services and its kernel said last.
+    fn journal(&mut self) -> String {
+        self.run("journalctl --no-pager -n 60; dmesg | tail -n 20").unwrap_or_default().1
     }
 
     /// Waits until a script succeeds.
@@ -234,8 +241,7 @@ impl Vm {
                 return output;
             }
             if Instant::now() > until {
-                let (_, log) = self.run("journalctl --no-pager -n 60; dmesg | tail -n 20").unwrap_or_default();
-                panic!("{}: {what}: {output}\n{log}", self.name);
+                panic!("{}: {what}: {output}\n{}", self.name, self.journal());
             }
             std::thread::sleep(POLL_INTERVAL);
         }
