@@ -70,10 +70,7 @@ pub fn log(arguments: &[String]) -> Outcome {
     let lines: u64 = options.value("--lines")?.unwrap_or(u64::MAX);
     let errors = options.flag("--stderr");
     options.positional(0, 0)?;
-    let mut out: Box<dyn Write> = match errors {
-        true => Box::new(std::io::stderr()),
-        false => Box::new(std::io::stdout().lock()),
-    };
+    let mut out: Box<dyn Write> = if errors { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout().lock()) };
     for number in 1..=lines {
         let mut line = format!("line {number}");
         // The line break counts as one of the bytes.

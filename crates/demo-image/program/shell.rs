@@ -138,9 +138,10 @@ impl Shell {
         let Some((name, arguments)) = words.split_first() else {
             // An assignment to an exported variable stays exported.
             for (name, value) in assigned {
-                match std::env::var_os(&name).is_some() || self.exported.contains_key(&name) {
-                    true => self.exported.insert(name, value),
-                    false => self.variables.insert(name, value),
+                if std::env::var_os(&name).is_some() || self.exported.contains_key(&name) {
+                    self.exported.insert(name, value)
+                } else {
+                    self.variables.insert(name, value)
                 };
             }
             self.code = 0;

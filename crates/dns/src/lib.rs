@@ -179,9 +179,10 @@ async fn follow_upstreams(resolver: Arc<Resolver>, mut known: watch::Receiver<Ve
             changed = known.changed() => if changed.is_err() { return },
         }
         let upstreams = known.borrow_and_update().clone();
-        match upstreams.is_empty() {
-            true => tracing::warn!("there is no resolver for names outside the cluster"),
-            false => tracing::info!(?upstreams, "names outside the cluster are asked of these resolvers"),
+        if upstreams.is_empty() {
+            tracing::warn!("there is no resolver for names outside the cluster")
+        } else {
+            tracing::info!(?upstreams, "names outside the cluster are asked of these resolvers")
         }
         resolver.set_upstreams(upstreams);
     }

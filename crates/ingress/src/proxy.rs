@@ -188,10 +188,10 @@ async fn listen(
         shared.https_port.store(bound.port(), Ordering::Relaxed);
     }
     tracing::info!(address = %bound, tls, "the ingress listens");
-    shared.config.bound.send_modify(|listening| match tls {
-        true => listening.https = Some(bound),
-        false => listening.http = Some(bound),
-    });
+    shared
+        .config
+        .bound
+        .send_modify(|listening| if tls { listening.https = Some(bound) } else { listening.http = Some(bound) });
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,

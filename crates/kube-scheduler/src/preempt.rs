@@ -76,9 +76,10 @@ fn explained(reasons: &BTreeMap<&str, usize>, view: View) -> String {
     let mut counted: Vec<String> =
         reasons.iter().filter(|(_, count)| **count > 0).map(|(reason, count)| format!("{count} {reason}")).collect();
     counted.sort();
-    match counted.is_empty() {
-        true => format!("0/{} nodes are available.", view.snapshot.len()),
-        false => format!("0/{} nodes are available: {}.", view.snapshot.len(), counted.join(", ")),
+    if counted.is_empty() {
+        format!("0/{} nodes are available.", view.snapshot.len())
+    } else {
+        format!("0/{} nodes are available: {}.", view.snapshot.len(), counted.join(", "))
     }
 }
 

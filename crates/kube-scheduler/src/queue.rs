@@ -221,10 +221,7 @@ impl Queue {
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
         let until = *since + self.limits.back_off(entry.attempts);
-        match until <= now {
-            true => self.activate(uid, event),
-            false => self.move_to(uid, Place::Backoff(until), event),
-        }
+        if until <= now { self.activate(uid, event) } else { self.move_to(uid, Place::Backoff(until), event) }
     }
 
     fn activate(&mut self, uid: &str, event: &'static str) {

@@ -335,9 +335,10 @@ impl Scheduler {
                 self.bind(pod, node, attempt, reservation, timeout);
             }
             Decision::Unschedulable(failure) => {
-                let outcome = match profile.preempts && !self.snapshot.is_empty() {
-                    true => preempt::preempt(profile, view, &pod, &failure, &mut self.random),
-                    false => Outcome::Disabled,
+                let outcome = if profile.preempts && !self.snapshot.is_empty() {
+                    preempt::preempt(profile, view, &pod, &failure, &mut self.random)
+                } else {
+                    Outcome::Disabled
                 };
                 match &outcome {
                     Outcome::Victims { victims, .. } => self.metrics.preempted(Some(victims.len())),
@@ -353,9 +354,10 @@ impl Scheduler {
     /// Says why, makes room if that helps, and lets the pod wait.
     fn not_scheduled(&mut self, pod: &Arc<PodInfo>, failure: Failure, outcome: Outcome) {
         let mut message = failure.message();
-        let claims = match failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
-            true => "deallocation of ResourceClaim completed",
-            false => "no new claims to deallocate",
+        let claims = if failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
+            "deallocation of ResourceClaim completed"
+        } else {
+            "no new claims to deallocate"
         };
         let before = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let nominated = match outcome {

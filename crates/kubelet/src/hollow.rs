@@ -220,10 +220,7 @@ async fn tend(config: &Config, client: &Client) {
         let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
         let (client, addresses) = (client.clone(), addresses.clone());
         tasks::spawn(async move {
-            let outcome = match ends {
-                true => finish(&client, &pod).await,
-                false => begin(&client, &pod, &addresses).await,
-            };
+            let outcome = if ends { finish(&client, &pod).await } else { begin(&client, &pod, &addresses).await };
             if let Err(error) = outcome
                 && !is_not_found(&error)
                 && reason(&error) != "Conflict"

@@ -99,10 +99,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the routes right until told to stop; then leaves them as they are.
 pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdown: Shutdown) -> Result<()> {
-    let selector = match config.own_node_only {
-        true => format!("metadata.name={}", config.node_name),
-        false => String::new(),
-    };
+    let selector = if config.own_node_only { format!("metadata.name={}", config.node_name) } else { String::new() };
     let nodes = cluster.caches().start::<Node>(selector);
     let own_node: Api<Node> = Api::all(cluster.client().clone());
     let woken = Arc::new(Notify::new());
@@ -269,8 +266,9 @@ impl Keeper {
 }
 
 fn say(change: &Change, repairing: bool) {
-    match repairing {
-        true => tracing::warn!(what = %change, "a route to other nodes was changed by someone else and is put right"),
-        false => tracing::info!(what = %change, "the routes to other nodes change"),
+    if repairing {
+        tracing::warn!(what = %change, "a route to other nodes was changed by someone else and is put right")
+    } else {
+        tracing::info!(what = %change, "the routes to other nodes change")
     }
 }

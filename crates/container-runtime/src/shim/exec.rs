@@ -142,9 +142,8 @@ fn streams(request: &Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
         return Ok(());
     }
     let null = || std::fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-    let mut next = |wanted: bool| match wanted {
-        true => fds.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)),
-        false => null(),
+    let mut next = |wanted: bool| {
+        if wanted { fds.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)) } else { null() }
     };
     rustix::stdio::dup2_stdin(next(request.stdin)?.as_fd())?;
     rustix::stdio::dup2_stdout(next(request.stdout)?.as_fd())?;

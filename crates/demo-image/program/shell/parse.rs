@@ -65,10 +65,7 @@ enum Token {
 pub fn parse(script: &str) -> Result<Vec<Statement>, String> {
     let mut parser = Parser { tokens: tokens(script)?, at: 0 };
     let statements = parser.list(&[])?;
-    match parser.at == parser.tokens.len() {
-        true => Ok(statements),
-        false => Err("unexpected end of a block".to_owned()),
-    }
+    if parser.at == parser.tokens.len() { Ok(statements) } else { Err("unexpected end of a block".to_owned()) }
 }
 
 struct Parser {
@@ -207,9 +204,10 @@ impl Parser {
                 _ => break,
             }
         }
-        match simple.words.is_empty() && simple.assignments.is_empty() && simple.redirections.is_empty() {
-            true => Err("a command is missing".to_owned()),
-            false => Ok(Statement::Simple(simple)),
+        if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirections.is_empty() {
+            Err("a command is missing".to_owned())
+        } else {
+            Ok(Statement::Simple(simple))
         }
     }
 }
@@ -344,9 +342,10 @@ fn variable(characters: &mut Characters, word: &mut Word, quoted: bool) -> Resul
             name.push(character);
         }
     }
-    match name.is_empty() {
-        true => word.push('$'),
-        false => word.parts.push(Part::Variable { name, quoted }),
+    if name.is_empty() {
+        word.push('$')
+    } else {
+        word.parts.push(Part::Variable { name, quoted })
     }
     Ok(())
 }

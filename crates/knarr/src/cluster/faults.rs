@@ -91,9 +91,10 @@ async fn set_connected(dir: &Path, at: &Target, connected: bool) -> anyhow::Resu
     let cluster = Cluster::load(dir, &at.name)?;
     let port = cluster.node(&at.node)?.name.as_str();
     let hub = links::inside(machine(&cluster, &cluster.hub_folder())?)?;
-    match connected {
-        true => hub.set_link_up(port).await.context("put the cable back"),
-        false => hub.set_link_down(port).await.context("pull the cable"),
+    if connected {
+        hub.set_link_up(port).await.context("put the cable back")
+    } else {
+        hub.set_link_down(port).await.context("pull the cable")
     }
 }
 

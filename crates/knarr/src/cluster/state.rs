@@ -73,11 +73,12 @@ pub fn check_name(name: &str) -> Result<String, String> {
         && name.bytes().all(|byte| letters(byte) || byte == b'-')
         && name.bytes().next().is_some_and(letters)
         && name.bytes().next_back().is_some_and(letters);
-    match fits {
-        true => Ok(name.to_owned()),
-        false => Err(format!(
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err(format!(
             "a name has at most {NAME_LENGTH_MAX} small letters, digits and dashes, and neither begins nor ends with a dash"
-        )),
+        ))
     }
 }
 

@@ -53,9 +53,10 @@ async fn view(member: &Member, files: &Files) -> View {
         let mut client = members::connect(&member.client_urls, files)?;
         anyhow::Ok(client.status().await?)
     };
-    let status = match member.client_urls.is_empty() {
-        true => None,
-        false => tokio::time::timeout(STATUS_TIMEOUT, asked).await.ok().and_then(Result::ok),
+    let status = if member.client_urls.is_empty() {
+        None
+    } else {
+        tokio::time::timeout(STATUS_TIMEOUT, asked).await.ok().and_then(Result::ok)
     };
     View {
         id: member.id,

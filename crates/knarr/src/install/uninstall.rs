@@ -108,9 +108,10 @@ fn check_clusters(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
 
 fn confirm(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
     ensure!(std::io::stdin().is_terminal(), "this ends all pods of this machine: say --yes where nobody can be asked");
-    let data = match flags.keep_data {
-        true => format!("{} is kept", node.data_dir.display()),
-        false => format!("{} with all objects and volumes is removed", node.data_dir.display()),
+    let data = if flags.keep_data {
+        format!("{} is kept", node.data_dir.display())
+    } else {
+        format!("{} with all objects and volumes is removed", node.data_dir.display())
     };
     print!("All pods of this machine end; {data}. Go on? [y/N] ");
     std::io::stdout().flush()?;

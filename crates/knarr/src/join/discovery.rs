@@ -87,9 +87,10 @@ async fn check_proof(server: &str, client: &Client, role: Role, expected: &[u8])
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let secret =
         secrets.get(name).await.with_context(|| format!("ask {server} for the proof that it knows the token"))?;
-    match tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
-        true => Ok(()),
-        false => bail!("{server} could not show that it knows the token: it is another cluster"),
+    if tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
+        Ok(())
+    } else {
+        bail!("{server} could not show that it knows the token: it is another cluster")
     }
 }
 
@@ -124,11 +125,10 @@ impl Shown {
         let signature = self.signatures.get(&format!("jws-kubeconfig-{id}"));
         let signature =
             signature.with_context(|| format!("{server} does not know the token {id}; it may have expired"))?;
-        match is_signed(&self.kubeconfig, signature, secret) {
-            true => Ok(()),
-            false => bail!(
-                "{server} could not show that it knows the token {id}: it is another cluster, or the token is wrong"
-            ),
+        if is_signed(&self.kubeconfig, signature, secret) {
+            Ok(())
+        } else {
+            bail!("{server} could not show that it knows the token {id}: it is another cluster, or the token is wrong")
         }
     }
 }

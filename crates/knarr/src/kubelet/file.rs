@@ -210,9 +210,10 @@ impl File {
 
     pub fn client_authority(&self) -> anyhow::Result<String> {
         let path = &self.authentication.x509.client_ca_file;
-        match path.as_os_str().is_empty() {
-            true => Ok(String::new()),
-            false => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display())),
+        if path.as_os_str().is_empty() {
+            Ok(String::new())
+        } else {
+            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
         }
     }
 

@@ -68,10 +68,7 @@ pub(super) fn plan(
     new.expected_pods = Some(expected);
     new.disrupted_pods = Some(disrupted).filter(|disrupted| !disrupted.is_empty());
     new.observed_generation = budget.metadata.generation;
-    let said = match allowed > 0 {
-        true => ("True", "SufficientPods", ""),
-        false => ("False", "InsufficientPods", ""),
-    };
+    let said = if allowed > 0 { ("True", "SufficientPods", "") } else { ("False", "InsufficientPods", "") };
     set_condition(&mut new, budget, said, now);
     plan.writes.extend(write(budget, old, new));
     plan

@@ -195,8 +195,9 @@ fn value(proposal: &Proposal, is_value: bool) -> MetricValueStatus {
         _ => Quantity::from_milli(milli, Format::DecimalSi),
     };
     let written = Some(Written(quantity.canonical()));
-    match is_value {
-        true => MetricValueStatus { value: written, ..MetricValueStatus::default() },
-        false => MetricValueStatus { average_utilization: proposal.utilization, average_value: written, value: None },
+    if is_value {
+        MetricValueStatus { value: written, ..MetricValueStatus::default() }
+    } else {
+        MetricValueStatus { average_utilization: proposal.utilization, average_value: written, value: None }
     }
 }

@@ -83,9 +83,10 @@ pub(super) async fn external(client: &Client, namespace: &str, metric: &MetricId
     let list = list.map_err(|error| format!("unable to fetch metrics from external metrics API: {error}"))?;
     let values: Vec<i64> =
         list["items"].as_array().into_iter().flatten().filter_map(|item| milli(&item["value"])).collect();
-    match values.is_empty() {
-        true => Err("no metrics returned from external metrics API".into()),
-        false => Ok(values.iter().sum()),
+    if values.is_empty() {
+        Err("no metrics returned from external metrics API".into())
+    } else {
+        Ok(values.iter().sum())
     }
 }
 

@@ -33,9 +33,10 @@ pub(super) async fn set(client: &Client, found: &Found, replicas: i32) -> Result
 }
 
 pub(super) async fn plural(client: &Client, api_version: &str, kind: &str) -> Result<String, String> {
-    let served = match api_version.contains('/') {
-        false => client.list_core_api_resources(api_version).await,
-        true => client.list_api_group_resources(api_version).await,
+    let served = if api_version.contains('/') {
+        client.list_api_group_resources(api_version).await
+    } else {
+        client.list_core_api_resources(api_version).await
     };
     let unknown = || format!("no matches for kind {kind:?} in version {api_version:?}");
     let served = served.map_err(|error| if is_absent(&error) { unknown() } else { said(error) })?;

@@ -12,10 +12,7 @@ impl Plugin for SchedulingGates {
 
     fn admits(&self, pod: &PodInfo) -> Result<(), String> {
         let gates: Vec<&str> = pod.spec().scheduling_gates.iter().flatten().map(|gate| gate.name.as_str()).collect();
-        match gates.is_empty() {
-            true => Ok(()),
-            false => Err(format!("waiting for scheduling gates: [{}]", gates.join(" "))),
-        }
+        if gates.is_empty() { Ok(()) } else { Err(format!("waiting for scheduling gates: [{}]", gates.join(" "))) }
     }
 
     fn may_help(&self, _: &PodInfo, change: &Change) -> bool {

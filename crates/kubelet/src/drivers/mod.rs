@@ -192,9 +192,10 @@ pub(crate) fn endpoint(info: &PluginInfo, socket: &Path) -> PathBuf {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    match is_name(name) {
-        true => Ok(()),
-        false => Err(format!("driver name {name:?} is not a DNS name of at most {NAME_MAX} characters")),
+    if is_name(name) {
+        Ok(())
+    } else {
+        Err(format!("driver name {name:?} is not a DNS name of at most {NAME_MAX} characters"))
     }
 }
 

@@ -63,10 +63,7 @@ fn make(
         let mut skipped = Vec::new();
         for (key, value) in &source.values {
             let name = format!("{}{key}", source.prefix);
-            match is_variable_name(&name) {
-                true => drop(own.insert(name, value.clone())),
-                false => skipped.push(name),
-            }
+            if is_variable_name(&name) { drop(own.insert(name, value.clone())) } else { skipped.push(name) }
         }
         if !skipped.is_empty() {
             warnings.push(Warning {

@@ -172,10 +172,11 @@ pub fn dns(config: &Config, pod: &Pod, node_resolv_conf: &str) -> (v1::DnsConfig
 
 /// [`dns`] with the node's file read.
 pub fn dns_config(config: &Config, pod: &Pod) -> std::io::Result<(v1::DnsConfig, Vec<Warning>)> {
-    let node = match config.resolv_conf.as_os_str().is_empty() {
+    let node = if config.resolv_conf.as_os_str().is_empty() {
         // Upstream's answer to an empty --resolv-conf: a resolver that is not there, and the root as search path.
-        true => "nameserver 127.0.0.1\nsearch .\n".to_owned(),
-        false => linux::file::read_text_followed(&config.resolv_conf, FILE_BYTES_MAX)?,
+        "nameserver 127.0.0.1\nsearch .\n".to_owned()
+    } else {
+        linux::file::read_text_followed(&config.resolv_conf, FILE_BYTES_MAX)?
     };
     Ok(dns(config, pod, &node))
 }

@@ -43,10 +43,8 @@ pub async fn answer(context: &Arc<Context>, namespace: &str, pod: &str, containe
         let message = format!("failed to try resolving symlinks in path {:?}: {error}", path.display().to_string());
         return text(StatusCode::BAD_REQUEST, message);
     }
-    let ended: Option<logs::Ended> = match options.follow {
-        true => Some(Box::pin(has_ended(server.runtime.clone(), id))),
-        false => None,
-    };
+    let ended: Option<logs::Ended> =
+        if options.follow { Some(Box::pin(has_ended(server.runtime.clone(), id))) } else { None };
     answers::pieces("text/plain", logs::read(path, options, ended))
 }
 

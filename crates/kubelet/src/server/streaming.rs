@@ -49,9 +49,10 @@ fn find_pod(context: &Context, segments: &[&str], named: usize) -> Option<Arc<Po
 pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], query: &str) -> Answer {
     let query = Query::parse(query);
     if segments[0] == "portForward" {
-        return match matches!(segments.len(), 3 | 4) {
-            true => forward(context, parts, segments, &query).await,
-            false => answers::not_found(),
+        return if matches!(segments.len(), 3 | 4) {
+            forward(context, parts, segments, &query).await
+        } else {
+            answers::not_found()
         };
     }
     if !matches!(segments.len(), 4 | 5) {
@@ -86,9 +87,10 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
             stdout: wanted.stdout,
             stderr: wanted.stderr,
         };
-        match upgradable(&parts.headers) {
-            true => runtime.exec(request).await.map(Process::of_exec),
-            false => return not_upgradable(),
+        if upgradable(&parts.headers) {
+            runtime.exec(request).await.map(Process::of_exec)
+        } else {
+            return not_upgradable();
         }
     } else {
         let request = v1::AttachRequest {
@@ -98,9 +100,10 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
             stdout: wanted.stdout,
             stderr: wanted.stderr,
         };
-        match upgradable(&parts.headers) {
-            true => runtime.attach(request).await.map(Process::of_attach),
-            false => return not_upgradable(),
+        if upgradable(&parts.headers) {
+            runtime.attach(request).await.map(Process::of_attach)
+        } else {
+            return not_upgradable();
         }
     };
     let process = match started {
@@ -146,10 +149,7 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
     };
     let protocol: Protocol = *table.iter().find(|protocol| protocol.name == chosen).unwrap_or(&table[table.len() - 1]);
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
-    let answer = match over_websocket {
-        true => websocket_answer(&parts.headers, &chosen),
-        false => spdy_answer(&chosen),
-    };
+    let answer = if over_websocket { websocket_answer(&parts.headers, &chosen) } else { spdy_answer(&chosen) };
     tasks::spawn(async move {
         let connection = match upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
@@ -158,9 +158,10 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
                 return;
             }
         };
-        let streams = match over_websocket {
-            true => Some(ClientStreams::over_websocket(WebSocket::start(connection), wanted, protocol).await),
-            false => ClientStreams::over_spdy(spdy::Connection::start(connection), wanted, protocol).await,
+        let streams = if over_websocket {
+            Some(ClientStreams::over_websocket(WebSocket::start(connection), wanted, protocol).await)
+        } else {
+            ClientStreams::over_spdy(spdy::Connection::start(connection), wanted, protocol).await
         };
         let Some(streams) = streams else { return };
         match process {
@@ -206,19 +207,18 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
         return spdy_answer(&chosen);
     }
     let tunnels = websocket::offered(&parts.headers).iter().any(|name| name == port_forward::TUNNEL_PROTOCOL);
-    let (chosen, encoding, ports) = match tunnels {
-        true => (port_forward::TUNNEL_PROTOCOL.to_string(), Encoding::Binary, Vec::new()),
-        false => {
-            let names: Vec<&str> = port_forward::WEBSOCKET_PROTOCOLS.iter().map(|(name, _)| *name).collect();
-            let chosen = match agree(&parts.headers, true, &names) {
-                Ok(chosen) => chosen,
-                Err(refused) => return refused,
-            };
-            let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
-            match ports(query) {
-                Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
-                Err(message) => return text(StatusCode::BAD_REQUEST, message),
-            }
+    let (chosen, encoding, ports) = if tunnels {
+        (port_forward::TUNNEL_PROTOCOL.to_string(), Encoding::Binary, Vec::new())
+    } else {
+        let names: Vec<&str> = port_forward::WEBSOCKET_PROTOCOLS.iter().map(|(name, _)| *name).collect();
+        let chosen = match agree(&parts.headers, true, &names) {
+            Ok(chosen) => chosen,
+            Err(refused) => return refused,
+        };
+        let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
+        match ports(query) {
+            Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
+            Err(message) => return text(StatusCode::BAD_REQUEST, message),
         }
     };
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
@@ -226,9 +226,10 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
     tasks::spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let socket = WebSocket::start(TokioIo::new(upgraded));
-        match tunnels {
-            true => port_forward::over_spdy(spdy::Connection::start(socket.tunnel()), target).await,
-            false => port_forward::over_websocket(socket, encoding, ports, target).await,
+        if tunnels {
+            port_forward::over_spdy(spdy::Connection::start(socket.tunnel()), target).await
+        } else {
+            port_forward::over_websocket(socket, encoding, ports, target).await
         }
     });
     answer
@@ -271,12 +272,11 @@ fn not_upgradable() -> Answer {
 
 /// The first protocol of ours that the client offers. A client that offers none speaks the oldest.
 fn agree(headers: &HeaderMap, over_websocket: bool, ours: &[&str]) -> Result<String, Answer> {
-    let offered = match over_websocket {
-        true => websocket::offered(headers),
-        false => {
-            let values = headers.get_all(STREAM_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-            values.flat_map(|value| value.split(',')).map(|value| value.trim().to_string()).collect()
-        }
+    let offered = if over_websocket {
+        websocket::offered(headers)
+    } else {
+        let values = headers.get_all(STREAM_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(|value| value.trim().to_string()).collect()
     };
     if offered.is_empty() {
         return Ok(String::new());

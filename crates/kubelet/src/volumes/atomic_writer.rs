@@ -107,10 +107,7 @@ fn list_files(folder: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> io:
     for entry in fs::read_dir(folder.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => list_files(folder, &path, found)?,
-            false => drop(found.insert(path)),
-        }
+        if entry.file_type()?.is_dir() { list_files(folder, &path, found)? } else { drop(found.insert(path)) }
     }
     Ok(())
 }

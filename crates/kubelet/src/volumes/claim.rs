@@ -47,17 +47,21 @@ async fn mount(
     let unprocessed = |text: String| Problem::Unprocessed(format!("error processing PVC {namespace}/{name}: {text}"));
     let objects = request.objects;
     let claim = objects.claim(namespace, name).await;
-    let claim = claim.map_err(|error| match error.is_not_found() {
-        true => unprocessed(format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found")),
-        false => unprocessed(format!("failed to fetch PVC from API server: {error}")),
+    let claim = claim.map_err(|error| {
+        if error.is_not_found() {
+            unprocessed(format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"))
+        } else {
+            unprocessed(format!("failed to fetch PVC from API server: {error}"))
+        }
     })?;
     allowed(&claim, request.pod).map_err(unprocessed)?;
     let bound = bound_volume(&claim).map_err(unprocessed)?;
     let volume = objects.persistent_volume(bound).await;
     let volume = volume.map_err(|error| {
-        unprocessed(match error.is_not_found() {
-            true => format!("failed to fetch PV {bound} from API server: persistentvolumes {bound:?} not found"),
-            false => format!("failed to fetch PV {bound} from API server: {error}"),
+        unprocessed(if error.is_not_found() {
+            format!("failed to fetch PV {bound} from API server: persistentvolumes {bound:?} not found")
+        } else {
+            format!("failed to fetch PV {bound} from API server: {error}")
         })
     })?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
@@ -100,18 +104,17 @@ fn for_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result
 fn owned_by_pod(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), String> {
     let owners = claim.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    match controllers.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref()) {
-        true => Ok(()),
-        false => {
-            let text = |value: &Option<String>| value.clone().unwrap_or_default();
-            Err(format!(
-                "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
-                text(&claim.metadata.namespace),
-                text(&claim.metadata.name),
-                text(&pod.metadata.namespace),
-                text(&pod.metadata.name)
-            ))
-        }
+    if controllers.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref()) {
+        Ok(())
+    } else {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        Err(format!(
+            "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+            text(&claim.metadata.namespace),
+            text(&claim.metadata.name),
+            text(&pod.metadata.namespace),
+            text(&pod.metadata.name)
+        ))
     }
 }
 
@@ -123,10 +126,7 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
         |text: String| Problem::Message(format!("MountVolume.NodeAffinity check failed for volume {name:?} : {text}"));
     let node = request.objects.node(request.node_name).await;
     let node = node.map_err(|error| failed(error.to_string()))?;
-    match node_affinity::matches(required, &node) {
-        true => Ok(()),
-        false => Err(failed("no matching NodeSelectorTerms".into())),
-    }
+    if node_affinity::matches(required, &node) { Ok(()) } else { Err(failed("no matching NodeSelectorTerms".into())) }
 }
 
 async fn place(

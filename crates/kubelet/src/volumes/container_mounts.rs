@@ -34,13 +34,12 @@ pub(super) async fn container_mounts(
                 return Err(VolumeError::Failed(message));
             }
             Volume::Path { path, read_only } => {
-                let host_path = match sub_path.is_empty() {
-                    true => path.clone(),
-                    false => {
-                        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                        let target = folders.sub_path(uid, &mount.name, &container.name, index);
-                        prepare(path.clone(), sub_path, target, mount, container).await?
-                    }
+                let host_path = if sub_path.is_empty() {
+                    path.clone()
+                } else {
+                    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                    let target = folders.sub_path(uid, &mount.name, &container.name, index);
+                    prepare(path.clone(), sub_path, target, mount, container).await?
                 };
                 of_path(mount, host_path, *read_only).map_err(VolumeError::Failed)?
             }
@@ -119,10 +118,7 @@ fn of_image(mount: &VolumeMount, reference: &str, sub_path: &str) -> v1::Mount {
 }
 
 fn container_path(mount: &VolumeMount) -> String {
-    match mount.mount_path.starts_with('/') {
-        true => mount.mount_path.clone(),
-        false => format!("/{}", mount.mount_path),
-    }
+    if mount.mount_path.starts_with('/') { mount.mount_path.clone() } else { format!("/{}", mount.mount_path) }
 }
 
 fn propagation(mount: &VolumeMount) -> Result<v1::MountPropagation, String> {

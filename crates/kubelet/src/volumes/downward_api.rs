@@ -25,9 +25,10 @@ pub(super) async fn files(
     items: &[DownwardAPIVolumeFile],
     mode: i32,
 ) -> Result<Payload, String> {
-    let allocatable = match items.iter().any(|item| item.resource_field_ref.is_some()) {
-        true => request.objects.allocatable(request.node_name).await,
-        false => Ok(Default::default()),
+    let allocatable = if items.iter().any(|item| item.resource_field_ref.is_some()) {
+        request.objects.allocatable(request.node_name).await
+    } else {
+        Ok(Default::default())
     };
     payload::downward(request.pod, items, mode, &allocatable.map_err(|error| error.to_string())?)
 }

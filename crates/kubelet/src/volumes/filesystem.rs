@@ -66,9 +66,10 @@ pub(super) async fn grow(device: &Path, target: &Path) -> Result<(), String> {
 
 async fn complete(program: &str, arguments: &[&Path]) -> Result<(), String> {
     let done = run(program, arguments).await.map_err(|error| format!("cannot run {program}: {error}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(format!("{program} failed: {}, output: {}", ended(&done), text(&done))),
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} failed: {}, output: {}", ended(&done), text(&done)))
     }
 }
 

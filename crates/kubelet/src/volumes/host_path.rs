@@ -48,9 +48,10 @@ fn check(path: &Path, wished: &str) -> Result<(), String> {
         ("BlockDevice", _) => (FileType::is_block_device, "a block device"),
         (other, _) => return Err(format!("{other} is an invalid volume type")),
     };
-    match found.as_ref().is_some_and(right) {
-        true => Ok(()),
-        false => Err(format!("hostPath type check failed: {} is not {what}", path.display())),
+    if found.as_ref().is_some_and(right) {
+        Ok(())
+    } else {
+        Err(format!("hostPath type check failed: {} is not {what}", path.display()))
     }
 }
 

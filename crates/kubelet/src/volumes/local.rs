@@ -116,16 +116,14 @@ pub(super) async fn release(folders: &Folders) -> io::Result<()> {
 /// Lets the volume fill what it lies on. A folder is as large as its file system, whatever the volume says.
 pub(super) async fn grow(folders: &Folders, name: &str, source: &LocalVolumeSource) -> Result<(), String> {
     let found = std::fs::metadata(&source.path).map_err(|error| error.to_string())?;
-    match found.file_type().is_block_device() {
-        true => filesystem::grow(Path::new(&source.path), &folders.device_mounts(PLUGIN).join(name)).await,
-        false => Ok(()),
+    if found.file_type().is_block_device() {
+        filesystem::grow(Path::new(&source.path), &folders.device_mounts(PLUGIN).join(name)).await
+    } else {
+        Ok(())
     }
 }
 
 fn bind(from: &Path, to: &Path) -> io::Result<()> {
     make_folder(to)?;
-    match linux::volume_mount::is_mount_point(to)? {
-        true => Ok(()),
-        false => linux::volume_mount::bind_recursive(from, to),
-    }
+    if linux::volume_mount::is_mount_point(to)? { Ok(()) } else { linux::volume_mount::bind_recursive(from, to) }
 }

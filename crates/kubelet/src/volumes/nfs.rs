@@ -45,9 +45,10 @@ pub(super) async fn mount(
 }
 
 fn arguments(source: &NFSVolumeSource, target: &Path, read_only: bool, options: &[String]) -> Vec<String> {
-    let host = match source.server.contains(':') && !source.server.starts_with('[') {
-        true => format!("[{}]", source.server),
-        false => source.server.clone(),
+    let host = if source.server.contains(':') && !source.server.starts_with('[') {
+        format!("[{}]", source.server)
+    } else {
+        source.server.clone()
     };
     let mut all = options.to_vec();
     if read_only && !all.iter().any(|option| option == "ro") {

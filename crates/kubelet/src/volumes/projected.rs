@@ -83,10 +83,7 @@ pub(super) async fn show(
         let fresh = !folder.join("..data").exists();
         empty_dir::make(&folder, medium)?;
         atomic_writer::write(&folder, &payload, |new| ownership::give(new, group, true))?;
-        match fresh {
-            true => ownership::give(&folder, group, true),
-            false => Ok(()),
-        }
+        if fresh { ownership::give(&folder, group, true) } else { Ok(()) }
     })
     .await
     .map_err(|error| Problem::SetUp(error.to_string()))?;

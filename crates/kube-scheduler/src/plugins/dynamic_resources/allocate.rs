@@ -121,9 +121,10 @@ impl Way {
 pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
     let search = Search { wanted, offers, here: offers.on(node), steps: Cell::new(0) };
     let mut state = State::default();
-    match search.request(0, 0, &mut state)? {
-        true => Ok((0..wanted.len()).map(|claim| search.result(claim, &state, node)).collect()),
-        false => Err(Failure::NoDevices),
+    if search.request(0, 0, &mut state)? {
+        Ok((0..wanted.len()).map(|claim| search.result(claim, &state, node)).collect())
+    } else {
+        Err(Failure::NoDevices)
     }
 }
 

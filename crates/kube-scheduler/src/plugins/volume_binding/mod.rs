@@ -225,9 +225,12 @@ impl<'a> Volumes<'a> {
 fn usable_claim(view: View, pod: &PodInfo, name: &str, ephemeral: bool) -> Result<Arc<PersistentVolumeClaim>, String> {
     let namespace = &pod.key.namespace;
     let claim = view.objects.claim(&Key::new(namespace.clone(), name));
-    let claim = claim.ok_or_else(|| match ephemeral {
-        true => format!("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\""),
-        false => format!("persistentvolumeclaim \"{name}\" not found"),
+    let claim = claim.ok_or_else(|| {
+        if ephemeral {
+            format!("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\"")
+        } else {
+            format!("persistentvolumeclaim \"{name}\" not found")
+        }
     })?;
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
         let volume = volume_name(&claim).unwrap_or_default();
@@ -256,9 +259,6 @@ impl Filter for Volumes<'_> {
         if let Err(why) = self.choose(node) {
             reasons.push(why.into());
         }
-        match reasons.is_empty() {
-            true => Ok(()),
-            false => Err(Refusal { reasons, resolvable: false }),
-        }
+        if reasons.is_empty() { Ok(()) } else { Err(Refusal { reasons, resolvable: false }) }
     }
 }

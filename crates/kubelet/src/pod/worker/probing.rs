@@ -75,9 +75,10 @@ impl Probing {
                 if !begin {
                     continue;
                 }
-                let pod_ip = match spec::host_network(pod) {
-                    true => shared.host_ips().first().cloned(),
-                    false => observed.sandboxes.first().and_then(|sandbox| sandbox.ips.first().cloned()),
+                let pod_ip = if spec::host_network(pod) {
+                    shared.host_ips().first().cloned()
+                } else {
+                    observed.sandboxes.first().and_then(|sandbox| sandbox.ips.first().cloned())
                 };
                 let target = Target {
                     runtime: shared.kubelet.runtime.clone(),

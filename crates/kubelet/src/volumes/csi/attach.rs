@@ -50,9 +50,10 @@ pub(super) async fn wait(request: &Request<'_>, wanted: &Wanted) -> Result<BTree
     if let Some(error) = status.attach_error.filter(|_| !status.attached) {
         return Err(failed(error.message.unwrap_or_default()));
     }
-    match status.attached {
-        true => Ok(status.attachment_metadata.unwrap_or_default()),
-        false => Err(failed(format!("volume attachment {id} is not attached yet"))),
+    if status.attached {
+        Ok(status.attachment_metadata.unwrap_or_default())
+    } else {
+        Err(failed(format!("volume attachment {id} is not attached yet")))
     }
 }
 

@@ -9,16 +9,17 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use super::wanted::{Lifecycle, Wanted};
 
 pub(super) fn of(wanted: &Wanted, capabilities: Capabilities, group: Option<u32>) -> VolumeCapability {
-    let access_type = match wanted.is_block {
-        true => AccessType::Block(BlockVolume {}),
-        false => AccessType::Mount(MountVolume {
+    let access_type = if wanted.is_block {
+        AccessType::Block(BlockVolume {})
+    } else {
+        AccessType::Mount(MountVolume {
             fs_type: wanted.fs_type.clone(),
             mount_flags: wanted.mount_options.clone(),
             volume_mount_group: group
                 .filter(|_| capabilities.volume_mount_group)
                 .map(|group| group.to_string())
                 .unwrap_or_default(),
-        }),
+        })
     };
     let mode = mode(wanted.access_mode(), capabilities.single_node_multi_writer);
     VolumeCapability { access_type: Some(access_type), access_mode: Some(AccessMode { mode: mode as i32 }) }
@@ -64,13 +65,12 @@ pub(super) fn check_lifecycle(wanted: &Wanted, driver: Option<&CSIDriver>) -> Re
         };
     };
     let modes = driver.spec.volume_lifecycle_modes.clone().unwrap_or_default();
-    match modes.iter().any(|known| known == mode.name()) {
-        true => Ok(()),
-        false => {
-            let modes: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
-            let modes = modes.join(" ");
-            Err(format!("volume mode {:?} not supported by driver {name} (only supports [{modes}])", mode.name()))
-        }
+    if modes.iter().any(|known| known == mode.name()) {
+        Ok(())
+    } else {
+        let modes: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
+        let modes = modes.join(" ");
+        Err(format!("volume mode {:?} not supported by driver {name} (only supports [{modes}])", mode.name()))
     }
 }
 

@@ -48,10 +48,7 @@ pub(super) async fn expand(
         volume_id: wanted.handle.clone(),
         volume_path: csi.places.for_driver(&place.target),
         capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
-        staging_target_path: match capabilities.stages {
-            true => csi.places.for_driver(&place.staging),
-            false => String::new(),
-        },
+        staging_target_path: if capabilities.stages { csi.places.for_driver(&place.staging) } else { String::new() },
         volume_capability: Some(capability::of(wanted, capabilities, group)),
         secrets,
     };

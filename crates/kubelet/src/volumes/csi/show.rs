@@ -41,10 +41,7 @@ pub(super) async fn show(
     }
     let attaches = object.as_ref().is_none_or(|driver| driver.spec.attach_required != Some(false))
         && wanted.lifecycle == Lifecycle::Persistent;
-    let publish_context = match attaches {
-        true => attach::wait(&request, wanted).await?,
-        false => Default::default(),
-    };
+    let publish_context = if attaches { attach::wait(&request, wanted).await? } else { Default::default() };
     let lock = csi.lock(&wanted.unique_name());
     let _one_at_a_time = tokio::select! {
         () = request.ending.cancelled() => return Err(Problem::GivenUp),
@@ -58,10 +55,7 @@ pub(super) async fn show(
         wanted,
         place: &place,
     };
-    let mut done = match is_shown && !republishes {
-        true => Ok(()),
-        false => showing.run(attaches, is_shown).await,
-    };
+    let mut done = if is_shown && !republishes { Ok(()) } else { showing.run(attaches, is_shown).await };
     if let Some(claim) = to_expand.filter(|_| done.is_ok()) {
         let failed = |text: String| {
             Problem::Message(format!("MountVolume.NodeExpandVolume failed for volume {:?} : {text}", wanted.name))
@@ -138,9 +132,8 @@ impl Showing<'_> {
         let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
         let stages = wanted.lifecycle == Lifecycle::Persistent;
         let Some(driver) = &self.driver else { return Err(self.without_driver(stages)) };
-        let failed = |error: csi::Error| match stages {
-            true => stage_failed(wanted, error.to_string()),
-            false => publish_failed(wanted, error.to_string()),
+        let failed = |error: csi::Error| {
+            if stages { stage_failed(wanted, error.to_string()) } else { publish_failed(wanted, error.to_string()) }
         };
         let capabilities = driver.capabilities().await.map_err(failed)?;
         if !is_shown {
@@ -272,9 +265,8 @@ impl Showing<'_> {
             return Ok(());
         }
         let (path, pod) = (self.place.target.clone(), self.request.pod.clone());
-        let given = blocking(move || match ownership::may_skip(&pod, &path, group, false)? {
-            true => Ok(()),
-            false => ownership::give(&path, group, false),
+        let given = blocking(move || {
+            if ownership::may_skip(&pod, &path, group, false)? { Ok(()) } else { ownership::give(&path, group, false) }
         });
         given.await.map_err(|error| {
             publish_failed(self.wanted, format!("applyFSGroup failed for vol {}: {error}", self.wanted.handle))
@@ -296,15 +288,17 @@ impl Showing<'_> {
 }
 
 fn stage_failed(wanted: &Wanted, text: String) -> Problem {
-    match wanted.is_block {
-        true => Problem::Map(format!("MapVolume.SetUpDevice failed for volume {:?} : {text}", wanted.name)),
-        false => Problem::Message(format!("MountVolume.MountDevice failed for volume {:?} : {text}", wanted.name)),
+    if wanted.is_block {
+        Problem::Map(format!("MapVolume.SetUpDevice failed for volume {:?} : {text}", wanted.name))
+    } else {
+        Problem::Message(format!("MountVolume.MountDevice failed for volume {:?} : {text}", wanted.name))
     }
 }
 
 fn publish_failed(wanted: &Wanted, text: String) -> Problem {
-    match wanted.is_block {
-        true => Problem::Map(format!("MapVolume.MapPodDevice failed for volume {:?} : {text}", wanted.name)),
-        false => Problem::Message(format!("MountVolume.SetUp failed for volume {:?} : {text}", wanted.name)),
+    if wanted.is_block {
+        Problem::Map(format!("MapVolume.MapPodDevice failed for volume {:?} : {text}", wanted.name))
+    } else {
+        Problem::Message(format!("MountVolume.SetUp failed for volume {:?} : {text}", wanted.name))
     }
 }
