@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use component_base::tasks;
+use component_base::{Clock, tasks};
 use k8s_openapi::api::core::v1::Taint;
 use kube_apiserver::pki::ServingCertificate;
 use kubelet::node::addresses::Addresses;
@@ -294,6 +294,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
         image_pulls_max: IMAGE_PULLS_MAX,
+        clock: Clock::system(),
         shown: kubelet::Shown {
             client_ca_file: Some(membership.client_authority_file.clone()),
             tls_cert_file: None,

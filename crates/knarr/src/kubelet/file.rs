@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use component_base::Clock;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -342,6 +343,7 @@ impl File {
             power_off: Default::default(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             image_pulls_max: self.image_pulls_max(),
+            clock: Clock::system(),
             shown: kubelet::Shown {
                 client_ca_file: said(&self.authentication.x509.client_ca_file),
                 tls_cert_file: said(&self.tls_cert_file),

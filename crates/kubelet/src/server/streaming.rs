@@ -109,10 +109,19 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
     let process = match started {
         Ok(Process::Elsewhere(url)) => return pass_through::answer(parts, &url).await,
         Ok(process) => Ok(process),
-        Err(error) if is_exec => Err(format!("error executing command in container: {error}")),
-        Err(error) => Err(format!("error attaching to container: {error}")),
+        Err(error) if is_exec => Err(ProcessError::Exec(error)),
+        Err(error) => Err(ProcessError::Attach(error)),
     };
     join(parts, wanted, process)
+}
+
+/// Why there is no process to join; the client reads it.
+#[derive(Debug, thiserror::Error)]
+enum ProcessError {
+    #[error("error executing command in container: {0}")]
+    Exec(#[source] cri::Error),
+    #[error("error attaching to container: {0}")]
+    Attach(#[source] cri::Error),
 }
 
 /// What the runtime gave.
@@ -139,7 +148,7 @@ impl Process {
 }
 
 /// Agrees on a protocol, answers with the upgrade, and joins the streams behind it.
-fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> Answer {
+fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, ProcessError>) -> Answer {
     let over_websocket = websocket::is_asked(&parts.headers);
     let table = if over_websocket { WEBSOCKET_PROTOCOLS } else { SPDY_PROTOCOLS };
     let names: Vec<&str> = table.iter().map(|protocol| protocol.name).collect();
@@ -168,7 +177,7 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
             Ok(Process::Exec(session)) => streams.exec(session).await,
             Ok(Process::Attach(attached)) => streams.attach(attached).await,
             Ok(Process::Elsewhere(_)) => {}
-            Err(message) => streams.fail(message).await,
+            Err(error) => streams.fail(error.to_string()).await,
         }
     });
     answer
@@ -218,7 +227,7 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
         let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
         match ports(query) {
             Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
-            Err(message) => return text(StatusCode::BAD_REQUEST, message),
+            Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
         }
     };
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
@@ -238,16 +247,27 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
 /// A WebSocket has at most 255 channels, two for each port.
 const PORTS_MAX: usize = 127;
 
-fn ports(query: &Query) -> Result<Vec<u16>, String> {
+/// A query that names no ports.
+#[derive(Debug, thiserror::Error)]
+enum PortsError {
+    #[error("query parameter \"port\" is required")]
+    Missing,
+    #[error("port {0:?} must be > 0")]
+    Zero(String),
+    #[error("unable to parse {0:?} as a port")]
+    NoNumber(String),
+}
+
+fn ports(query: &Query) -> Result<Vec<u16>, PortsError> {
     // Both forms are common: `port=80&port=81` and `port=80,81`.
     let texts: Vec<String> = query.all("port").iter().flat_map(|value| value.split(',')).map(str::to_string).collect();
     if texts.is_empty() || texts.len() > PORTS_MAX {
-        return Err("query parameter \"port\" is required".into());
+        return Err(PortsError::Missing);
     }
     let number = |text: &String| match text.parse::<u16>() {
-        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(0) => Err(PortsError::Zero(text.clone())),
         Ok(port) => Ok(port),
-        Err(_) => Err(format!("unable to parse {text:?} as a port")),
+        Err(_) => Err(PortsError::NoNumber(text.clone())),
     };
     texts.iter().map(number).collect()
 }
@@ -378,7 +398,7 @@ mod tests {
 
     #[test]
     fn ports_are_numbers() {
-        assert_eq!(ports(&Query::parse("port=80&port=81,82")), Ok(vec![80, 81, 82]));
+        assert_eq!(ports(&Query::parse("port=80&port=81,82")).unwrap(), [80, 81, 82]);
         assert!(ports(&Query::parse("")).is_err());
         assert!(ports(&Query::parse("port=0")).is_err());
         assert!(ports(&Query::parse("port=x")).is_err());

@@ -151,8 +151,10 @@ impl Worker {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "runtime does not show the pod");
-                    self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default()))
-                        .await;
+                    self.wait(Some(
+                        self.shared.kubelet.now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default(),
+                    ))
+                    .await;
                     continue;
                 }
             }
@@ -249,8 +251,9 @@ impl Worker {
     }
 
     async fn wait(&mut self, wake_at: Option<Timestamp>) {
+        let now = self.shared.kubelet.now();
         let sleep = async {
-            match wake_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()) {
+            match wake_at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default()) {
                 Some(left) => tokio::time::sleep(left + Duration::from_millis(1)).await,
                 None => std::future::pending().await,
             }

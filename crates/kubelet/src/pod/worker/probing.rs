@@ -86,6 +86,7 @@ impl Probing {
                     container: container.clone(),
                     pod_ip: pod_ip.unwrap_or_default(),
                     started_at: seen.started_at,
+                    clock: shared.kubelet.config.clock.clone(),
                 };
                 let watching = probe::watch(kind, probe.clone(), target, results.get(kind), self.updates.0.clone());
                 self.tasks.insert(key, AbortOnDropHandle::new(tasks::spawn(watching)));
