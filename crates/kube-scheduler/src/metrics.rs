@@ -1,9 +1,10 @@
 //! How the scheduler is doing, in upstream's names and buckets.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
+use tokio::time::Instant;
 
 /// From this attempt on they are counted together.
 const ATTEMPTS_SHOWN_MAX: u32 = 15;
