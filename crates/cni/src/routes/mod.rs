@@ -50,15 +50,20 @@ impl Backend {
     }
 }
 
-impl std::str::FromStr for Backend {
-    type Err = String;
+/// A way between nodes that there is not.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0:?} is none of auto, host-gw, vxlan")]
+pub struct UnknownBackend(String);
 
-    fn from_str(text: &str) -> std::result::Result<Backend, String> {
+impl std::str::FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(text: &str) -> std::result::Result<Backend, UnknownBackend> {
         match text {
             "auto" => Ok(Backend::Auto),
             "host-gw" => Ok(Backend::HostGateway),
             "vxlan" => Ok(Backend::Vxlan),
-            _ => Err(format!("{text:?} is none of auto, host-gw, vxlan")),
+            _ => Err(UnknownBackend(text.to_owned())),
         }
     }
 }
