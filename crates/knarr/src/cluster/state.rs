@@ -67,7 +67,7 @@ pub struct Node {
 }
 
 /// Refuses what cannot be the name of a cluster.
-pub fn check_name(name: &str) -> Result<String, String> {
+pub fn check_name(name: &str) -> anyhow::Result<String> {
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = (1..=NAME_LENGTH_MAX).contains(&name.len())
         && name.bytes().all(|byte| letters(byte) || byte == b'-')
@@ -76,9 +76,9 @@ pub fn check_name(name: &str) -> Result<String, String> {
     if fits {
         Ok(name.to_owned())
     } else {
-        Err(format!(
+        bail!(
             "a name has at most {NAME_LENGTH_MAX} small letters, digits and dashes, and neither begins nor ends with a dash"
-        ))
+        )
     }
 }
 

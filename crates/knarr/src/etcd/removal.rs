@@ -71,21 +71,21 @@ async fn view(member: &Member, files: &Files) -> View {
 }
 
 /// Says why a member has to stay.
-pub fn may_remove(members: &[View], id: u64) -> Result<(), String> {
+pub fn may_remove(members: &[View], id: u64) -> anyhow::Result<()> {
     let Some(leaving) = members.iter().find(|member| member.id == id) else { return Ok(()) };
     if leaving.is_learner {
         return Ok(());
     }
     let left: Vec<&View> = members.iter().filter(|member| !member.is_learner && member.id != id).collect();
     if left.is_empty() {
-        return Err("it is the only member of etcd".to_owned());
+        bail!("it is the only member of etcd");
     }
     let (needed, answer) = (left.len() / 2 + 1, left.iter().filter(|member| member.answers).count());
     if answer < needed {
-        return Err(format!(
+        bail!(
             "of the {} other members of etcd {answer} answer, and they would need {needed} for a majority",
             left.len()
-        ));
+        );
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert_eq!(may_remove(&members(text), leaving).is_ok(), may, "{text} without {leaving}");
         }
-        let why = may_remove(&members("VVv"), 0).unwrap_err();
+        let why = may_remove(&members("VVv"), 0).unwrap_err().to_string();
         assert_eq!(why, "of the 2 other members of etcd 1 answer, and they would need 2 for a majority");
     }
 
