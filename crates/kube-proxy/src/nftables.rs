@@ -245,7 +245,7 @@ impl Kernel {
             transaction = transaction.add_set(encode::clients(&self.table, *family, *clients));
         }
         for (family, chain, is_there) in &batch.chains_new {
-            transaction = if is_there {
+            transaction = if *is_there {
                 transaction.flush_chain(&self.table, &chain.name, nft_family(*family))
             } else {
                 transaction.add_chain(self.chain(*family, chain)?)

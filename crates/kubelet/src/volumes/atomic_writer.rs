@@ -115,7 +115,7 @@ fn list_files(folder: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> io:
     for entry in fs::read_dir(folder.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
-        if entry.file_type()?.is_dir() { list_files(folder, &path, found)? } else { drop(found.insert(path)) }
+        if entry.file_type()?.is_dir() { list_files(folder, &path, found)? } else { _ = found.insert(path) }
     }
     Ok(())
 }

@@ -53,8 +53,8 @@ pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc
     let task = work.abort_handle();
     // Told from outside, so that the task counts as finished by then, however it ended.
     tasks::spawn(async move {
-        if let Err(error) = work.await.map_err(|error| error.to_string()) {
-            tracing::debug!(error, "a pod's worker was ended");
+        if let Err(error) = work.await {
+            tracing::debug!(%error, "a pod's worker was ended");
         }
         over.notify_one();
     });
