@@ -42,14 +42,14 @@ pub enum Error {
     Sockets(std::io::Error),
     #[error("NetworkPolicy rules of pod {pod} are not in place")]
     NoPolicies { pod: String },
-    #[error("network configuration {path}: {message}", path = path.display())]
-    Configuration { path: PathBuf, message: String },
+    #[error("network configuration {path}: {source}", path = path.display())]
+    Configuration { path: PathBuf, source: exec::ConfigurationError },
     #[error("no networks found in {}", .0.display())]
     NoConfiguration(PathBuf),
     #[error("plugin {plugin} not found in {searched:?}")]
     NoPlugin { plugin: String, searched: Vec<PathBuf> },
-    #[error("plugin type=\"{plugin}\" failed ({command}): {message}")]
-    Plugin { plugin: String, command: &'static str, message: String },
+    #[error("plugin type=\"{plugin}\" failed ({command}): {source}")]
+    Plugin { plugin: String, command: &'static str, source: exec::PluginError },
 }
 
 impl From<Error> for cri::Error {

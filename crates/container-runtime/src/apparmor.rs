@@ -58,12 +58,11 @@ async fn parse(parser: &Path) -> Result<(), Error> {
     let failed = |error| Error::Run(parser.to_path_buf(), error);
     let output = tokio::time::timeout(PARSER_TIMEOUT, replace(parser)).await;
     let output = output.map_err(|_| Error::Timeout(parser.to_path_buf()))?.map_err(failed)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Error::Refused(parser.to_path_buf(), said))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::Refused(parser.to_path_buf(), said))
     }
 }
 

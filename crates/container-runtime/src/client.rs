@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-use crate::shim::protocol::{Answer, Call, Event, Message, Ready, Request, SOCKET};
+use crate::shim::protocol::{Answer, Call, Event, Message, Ready, Refused, Request, SOCKET};
 
 /// How long a shim may take to answer, unless the runtime's configuration says otherwise: as long as upstream's kubelet waits
 /// for a runtime. A shim that lives answers within milliseconds; one that does not is stopped, or starved of memory.
@@ -30,7 +30,7 @@ pub(crate) enum News {
     Gone,
 }
 
-type Reply = oneshot::Sender<(Result<Answer, String>, Vec<OwnedFd>)>;
+type Reply = oneshot::Sender<(Result<Answer, Refused>, Vec<OwnedFd>)>;
 
 /// A connection to one shim.
 pub(crate) struct Client {
@@ -45,8 +45,8 @@ pub(crate) struct Client {
 pub(crate) enum CallError {
     #[error("the shim of the sandbox is gone")]
     Gone,
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     #[error("the shim of the sandbox does not answer: context deadline exceeded after {0:?}")]
     Silent(Duration),
     #[error("cannot connect to the shim of the sandbox: {0}")]
@@ -80,7 +80,7 @@ pub(crate) fn spawn(program: BorrowedFd, folder: &Path) -> io::Result<Ready> {
         io::BufReader::new(output).read_line(&mut line)?;
     }
     child.wait()?;
-    let ready: Result<Ready, String> =
+    let ready: Result<Ready, Refused> =
         serde_json::from_str(&line).map_err(|_| io::Error::other("the shim exited before the sandbox was ready"))?;
     ready.map_err(io::Error::other)
 }
@@ -133,7 +133,7 @@ impl Client {
             return Err(error.into());
         }
         let (result, fds) = answer.await.map_err(|_| CallError::Gone)?;
-        Ok((result.map_err(CallError::Refused)?, fds))
+        Ok((result?, fds))
     }
 
     fn give_up(&self, number: u64) {

@@ -75,9 +75,12 @@ fn pack_all(log: &Path) -> io::Result<()> {
 fn pack(file: &Path) -> io::Result<()> {
     let packed = with_suffix(file, PACKED);
     let unfinished = with_suffix(&packed, UNFINISHED);
-    let result = write_packed(file, &unfinished).and_then(|()| match file.exists() {
-        true => std::fs::rename(&unfinished, &packed),
-        false => Err(io::Error::from(io::ErrorKind::NotFound)),
+    let result = write_packed(file, &unfinished).and_then(|()| {
+        if file.exists() {
+            std::fs::rename(&unfinished, &packed)
+        } else {
+            Err(io::Error::from(io::ErrorKind::NotFound))
+        }
     });
     if let Err(error) = result {
         // What is left of it is of no use; that it cannot be removed tells less than why it could not be written.

@@ -229,15 +229,16 @@ pub(crate) async fn attach(container: &Container, request: &v1::AttachRequest) -
     // other leaves the container alone, and the session is over.
     let leaves = input.is_some() && (config.tty || !config.stdin_once);
     let ended = CancellationToken::new();
-    let mut readers = readers.into_iter().map(|reader| match leaves {
-        true => reader.map(|file| Box::pin(Shown::new(file, &ended)) as Reader),
-        false => reader.map(|file| Box::pin(file) as Reader),
+    let mut readers = readers.into_iter().map(|reader| {
+        if leaves {
+            reader.map(|file| Box::pin(Shown::new(file, &ended)) as Reader)
+        } else {
+            reader.map(|file| Box::pin(file) as Reader)
+        }
     });
     Ok(Attached {
-        stdin: input.map(|file| match leaves {
-            true => Box::pin(Typed::new(file, &ended)) as Writer,
-            false => Box::pin(file) as Writer,
-        }),
+        stdin: input
+            .map(|file| if leaves { Box::pin(Typed::new(file, &ended)) as Writer } else { Box::pin(file) as Writer }),
         stdout: readers.next().flatten(),
         stderr: readers.next().flatten(),
         resize,

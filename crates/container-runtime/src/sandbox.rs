@@ -248,9 +248,10 @@ async fn make(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> cri::Result<()> {
 }
 
 fn write_files(sandbox: &Sandbox, config: &v1::PodSandboxConfig) -> io::Result<()> {
-    let hostname = match config.hostname.is_empty() {
-        true => std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_string(),
-        false => config.hostname.clone(),
+    let hostname = if config.hostname.is_empty() {
+        std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_string()
+    } else {
+        config.hostname.clone()
     };
     linux::file::write(&sandbox.folder.hostname(), format!("{hostname}\n"), POD_FILE)?;
     let resolv_conf = match &config.dns_config {

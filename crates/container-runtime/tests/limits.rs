@@ -71,9 +71,10 @@ async fn much_output_is_kept_in_order_rotated_and_packed() {
     for file in old.iter().chain([&path]) {
         let mut text = String::new();
         let reading = std::fs::File::open(file).unwrap();
-        match packed(file) {
-            true => flate2::read::GzDecoder::new(reading).read_to_string(&mut text).unwrap(),
-            false => { reading }.read_to_string(&mut text).unwrap(),
+        if packed(file) {
+            flate2::read::GzDecoder::new(reading).read_to_string(&mut text).unwrap()
+        } else {
+            { reading }.read_to_string(&mut text).unwrap()
         };
         assert!(text.len() < 2 << 20);
         numbers.extend(text.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()));

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::error::{Error, Result};
 use crate::http::split_port;
 use crate::options::Options;
 
@@ -50,7 +51,7 @@ pub fn lookup(arguments: &[String]) -> Outcome {
 }
 
 /// The addresses of a host, at least one.
-pub fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
+pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);
     }
@@ -64,7 +65,7 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
         .collect();
     if found.is_empty() {
         let settings = Settings::read();
-        let mut problem = String::new();
+        let mut problem = None;
         // As a resolver of the system does, the search ends with the first address: looking for one of the other kind
         // would go through all domains, and at last ask servers outside the cluster.
         for kind in [A, AAAA] {
@@ -73,18 +74,18 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
             }
             match settings.find(host, kind) {
                 Ok(records) => found.extend(records.iter().filter_map(|record| record.value.parse::<IpAddr>().ok())),
-                Err(error) => problem = error,
+                Err(error) => problem = Some(error),
             }
         }
         if found.is_empty() {
-            return Err(if problem.is_empty() { format!("{host}: no address") } else { problem });
+            return Err(problem.unwrap_or_else(|| format!("{host}: no address").into()));
         }
     }
     Ok(found)
 }
 
 /// A connection to the first address that accepts one.
-pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, String> {
+pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream> {
     let mut problem = String::new();
     for address in resolve(host)? {
         match TcpStream::connect_timeout(&SocketAddr::new(address, port), timeout) {
@@ -92,7 +93,7 @@ pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, St
             Err(error) => problem = format!("connect to {address} port {port}: {error}"),
         }
     }
-    Err(problem)
+    Err(problem.into())
 }
 
 #[derive(PartialEq)]
@@ -160,8 +161,8 @@ impl Settings {
         names
     }
 
-    fn find(&self, name: &str, kind: u16) -> Result<Vec<Record>, String> {
-        let mut problem = format!("{name}: no such name");
+    fn find(&self, name: &str, kind: u16) -> Result<Vec<Record>> {
+        let mut problem = Error::from(format!("{name}: no such name"));
         let mut exists = false;
         for candidate in self.candidates(name) {
             match self.ask(&candidate, kind) {
@@ -175,12 +176,12 @@ impl Settings {
     }
 
     /// Nothing: there is no such name.
-    fn ask(&self, name: &str, kind: u16) -> Result<Option<Vec<Record>>, String> {
+    fn ask(&self, name: &str, kind: u16) -> Result<Option<Vec<Record>>> {
         let mut problem = String::new();
         for _ in 0..ATTEMPTS {
             for server in &self.servers {
                 let answer = exchange(*server, name, kind)
-                    .and_then(|answer| decode(&answer).ok_or_else(|| "an answer that cannot be understood".to_owned()));
+                    .and_then(|answer| decode(&answer).ok_or_else(|| "an answer that cannot be understood".into()));
                 match answer {
                     Ok((0, records)) => return Ok(Some(records)),
                     Ok((3, _)) => return Ok(None),
@@ -189,37 +190,36 @@ impl Settings {
                 }
             }
         }
-        Err(problem)
+        Err(problem.into())
     }
 }
 
-fn exchange(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<u8>, String> {
-    let fail = |error: std::io::Error| error.to_string();
+fn exchange(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<u8>> {
     let number =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.subsec_nanos()) as u16;
     let query = encode(number, name, kind)?;
-    let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).map_err(fail)?;
-    socket.connect(server).map_err(fail)?;
-    socket.send(&query).map_err(fail)?;
+    let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.connect(server)?;
+    socket.send(&query)?;
     let deadline = Instant::now() + ATTEMPT_TIMEOUT;
     let mut buffer = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err("no answer in time".to_owned());
+            return Err("no answer in time".into());
         }
-        socket.set_read_timeout(Some(left)).map_err(fail)?;
+        socket.set_read_timeout(Some(left))?;
         let length = match socket.recv(&mut buffer) {
             Ok(length) => length,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(fail(error)),
+            Err(error) => return Err(error.into()),
         };
         // A late answer to an earlier question is not ours.
         if length < 12 || buffer[..2] != number.to_be_bytes() {
             continue;
         }
         let truncated = buffer[2] & 2 != 0;
-        return if truncated { exchange_tcp(server, &query).map_err(fail) } else { Ok(buffer[..length].to_vec()) };
+        return if truncated { Ok(exchange_tcp(server, &query)?) } else { Ok(buffer[..length].to_vec()) };
     }
 }
 
@@ -234,13 +234,13 @@ fn exchange_tcp(server: SocketAddr, query: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn encode(number: u16, name: &str, kind: u16) -> Result<Vec<u8>, String> {
+fn encode(number: u16, name: &str, kind: u16) -> Result<Vec<u8>> {
     let mut query = number.to_be_bytes().to_vec();
     // Recursion desired, one question.
     query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.split('.') {
         if label.is_empty() || label.len() > 63 {
-            return Err(format!("{name:?} is no name"));
+            return Err(format!("{name:?} is no name").into());
         }
         query.push(label.len() as u8);
         query.extend(label.bytes());
@@ -321,13 +321,13 @@ fn reverse(address: IpAddr) -> String {
     }
 }
 
-fn kind_number(text: &str) -> Result<u16, String> {
+fn kind_number(text: &str) -> Result<u16> {
     let found = [("A", A), ("AAAA", AAAA), ("CNAME", CNAME), ("PTR", PTR), ("SRV", SRV)];
     let found = found.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, kind)| *kind).ok_or_else(|| format!("no record type {text:?}"))
+    found.map(|(_, kind)| *kind).ok_or_else(|| format!("no record type {text:?}").into())
 }
 
-fn server_address(text: &str) -> Result<SocketAddr, String> {
+fn server_address(text: &str) -> Result<SocketAddr> {
     let (host, port) = split_port(text, 53)?;
     Ok(SocketAddr::new(resolve(&host)?[0], port))
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::Outcome;
+use crate::error::Result;
 
 pub fn cat(arguments: &[String]) -> Outcome {
     let mut out = std::io::stdout().lock();
@@ -22,7 +23,7 @@ pub fn cat(arguments: &[String]) -> Outcome {
             code = 1;
         }
     }
-    out.flush().map_err(|error| error.to_string())?;
+    out.flush()?;
     Ok(code)
 }
 
@@ -34,7 +35,7 @@ pub fn write(arguments: &[String]) -> Outcome {
 
 pub fn echo(arguments: &[String]) -> Outcome {
     print!("{}", echoed(arguments));
-    std::io::stdout().flush().map_err(|error| error.to_string())?;
+    std::io::stdout().flush()?;
     Ok(0)
 }
 
@@ -115,7 +116,7 @@ pub fn stat(arguments: &[String]) -> Outcome {
             metadata.mtime()
         );
     }
-    if arguments.is_empty() { Err("which file?".to_owned()) } else { Ok(0) }
+    if arguments.is_empty() { Err("which file?".into()) } else { Ok(0) }
 }
 
 fn kind(metadata: &Metadata) -> &'static str {
@@ -208,7 +209,7 @@ pub fn test(arguments: &[String]) -> Outcome {
         [left, "!=", right] => left != right,
         [left, operator, right] => {
             let (Ok(left), Ok(right)) = (left.parse::<i64>(), right.parse::<i64>()) else {
-                return Err("numbers are wanted".to_owned());
+                return Err("numbers are wanted".into());
             };
             match *operator {
                 "-eq" => left == right,
@@ -217,10 +218,10 @@ pub fn test(arguments: &[String]) -> Outcome {
                 "-le" => left <= right,
                 "-gt" => left > right,
                 "-ge" => left >= right,
-                _ => return Err(format!("no operator {operator:?}")),
+                _ => return Err(format!("no operator {operator:?}").into()),
             }
         }
-        _ => return Err("the condition cannot be understood".to_owned()),
+        _ => return Err("the condition cannot be understood".into()),
     };
     Ok(i32::from(holds == negated))
 }
@@ -265,14 +266,14 @@ pub fn mounts(_: &[String]) -> Outcome {
 }
 
 pub fn date(_: &[String]) -> Outcome {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|error| error.to_string())?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     println!("{}.{:03}", now.as_secs(), now.subsec_millis());
     Ok(0)
 }
 
 /// Reads a stream to its end; used where a whole input is wanted.
-pub fn read_all(mut from: impl Read) -> Result<Vec<u8>, String> {
+pub fn read_all(mut from: impl Read) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    from.read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::options::Options;
 use crate::{Outcome, dns};
 
@@ -71,7 +72,7 @@ pub fn get(arguments: &[String]) -> Outcome {
     let url = options.positional(1, 1)?.remove(0);
     let rest = url.strip_prefix("http://").unwrap_or(&url);
     if rest.starts_with("https://") {
-        return Err("only http:// is understood".to_owned());
+        return Err("only http:// is understood".into());
     }
     let (authority, path) = rest.find(['/', '?']).map_or((rest, "/".to_owned()), |at| match &rest[at..] {
         path if path.starts_with('?') => (&rest[..at], format!("/{path}")),
@@ -79,7 +80,7 @@ pub fn get(arguments: &[String]) -> Outcome {
     });
     let (host, port) = split_port(authority, 80)?;
     let stream = dns::connect(&host, port, timeout)?;
-    stream.set_read_timeout(Some(timeout)).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(timeout))?;
     write!(&stream, "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: knarr-demo\r\nConnection: close\r\n\r\n")
         .map_err(|error| format!("send: {error}"))?;
     let mut from = BufReader::new(stream);
@@ -87,15 +88,15 @@ pub fn get(arguments: &[String]) -> Outcome {
     let status: u16 = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).ok_or("that is no HTTP")?;
     let headers = read_headers(&mut from).ok_or("the server closed within the headers")?;
     let body = read_body(&mut from, &headers).map_err(|error| format!("read: {error}"))?;
-    std::io::stdout().write_all(&body).map_err(|error| error.to_string())?;
+    std::io::stdout().write_all(&body)?;
     if status >= 400 {
-        return Err(format!("the server answered {}", line.split_once(' ').map_or("", |pair| pair.1)));
+        return Err(format!("the server answered {}", line.split_once(' ').map_or("", |pair| pair.1)).into());
     }
     Ok(0)
 }
 
 /// `host:port`, `[v6]:port` or a host alone.
-pub fn split_port(authority: &str, default: u16) -> Result<(String, u16), String> {
+pub fn split_port(authority: &str, default: u16) -> Result<(String, u16)> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') && (!host.contains(':') || host.starts_with('[')) => {
             (host, port.parse().map_err(|_| format!("{port:?} is no port"))?)

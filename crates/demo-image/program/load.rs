@@ -27,7 +27,7 @@ pub fn sleep(arguments: &[String]) -> Outcome {
             "m" => 60.0,
             "h" => 3600.0,
             "d" => 86400.0,
-            _ => return Err(format!("{text:?} is no time")),
+            _ => return Err(format!("{text:?} is no time").into()),
         };
         let seconds = number.parse::<f64>().map_err(|_| format!("{text:?} is no time"))? * factor;
         total += Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text:?} is no time"))?;
@@ -58,7 +58,7 @@ pub fn crash(arguments: &[String]) -> Outcome {
 
 pub fn exit_with(arguments: &[String]) -> Outcome {
     let code = arguments.first().map_or(Ok(0), |text| text.parse());
-    code.map_err(|_| "an exit code is a number".to_owned())
+    code.map_err(|_| "an exit code is a number".into())
 }
 
 /// Numbered lines: `--lines` of them or without end, `--rate` a second (0: as fast as can be), `--bytes` long.
@@ -70,10 +70,7 @@ pub fn log(arguments: &[String]) -> Outcome {
     let lines: u64 = options.value("--lines")?.unwrap_or(u64::MAX);
     let errors = options.flag("--stderr");
     options.positional(0, 0)?;
-    let mut out: Box<dyn Write> = match errors {
-        true => Box::new(std::io::stderr()),
-        false => Box::new(std::io::stdout().lock()),
-    };
+    let mut out: Box<dyn Write> = if errors { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout().lock()) };
     for number in 1..=lines {
         let mut line = format!("line {number}");
         // The line break counts as one of the bytes.
@@ -81,7 +78,7 @@ pub fn log(arguments: &[String]) -> Outcome {
             line.push(' ');
             line.extend(std::iter::repeat_n('x', bytes - line.len() - 1));
         }
-        writeln!(out, "{line}").map_err(|error| error.to_string())?;
+        writeln!(out, "{line}")?;
         if rate > 0.0 && number < lines {
             thread::sleep(Duration::from_secs_f64(1.0 / rate));
         }

@@ -3,6 +3,7 @@
 //! It stands alone in its image, so it uses nothing but the standard library and is linked statically. Which applet runs
 //! is decided by the name it was called under (`/bin/cat`), or by the first argument (`/demo cat`).
 
+mod error;
 mod signals;
 mod options;
 mod serve;
@@ -17,7 +18,7 @@ mod tar;
 use std::process::exit;
 
 /// What an applet answers is its exit code; an error is printed and makes it 1.
-type Outcome = Result<i32, String>;
+type Outcome = error::Result<i32>;
 
 type Applet = (&'static str, fn(&[String]) -> Outcome, &'static str);
 
@@ -85,8 +86,8 @@ fn main() {
     };
     match applet.1(&rest) {
         Ok(code) => exit(code),
-        Err(message) => {
-            eprintln!("{}: {message}", applet.0);
+        Err(error) => {
+            eprintln!("{}: {error}", applet.0);
             exit(1)
         }
     }

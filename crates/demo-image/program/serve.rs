@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::error::Result;
 use crate::http::{Request, respond};
 use crate::options::Options;
 use crate::{Outcome, files, signals};
@@ -48,10 +49,10 @@ pub fn http_echo(arguments: &[String]) -> Outcome {
 }
 
 /// Listens on both families where the kernel has IPv6.
-pub fn listen(port: u16) -> Result<TcpListener, String> {
+pub fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind(("::", port))
         .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
-        .map_err(|error| format!("listen on port {port}: {error}"))
+        .map_err(|error| format!("listen on port {port}: {error}").into())
 }
 
 type Answer = fn(&State, &Request, SocketAddr, SocketAddr) -> (u16, Vec<u8>);
@@ -61,7 +62,7 @@ fn run(ports: &[u16], answer: Answer) -> Outcome {
     let state = Arc::new(State::default());
     for port in ports {
         let listener = listen(*port)?;
-        println!("listening on {}", listener.local_addr().map_err(|error| error.to_string())?);
+        println!("listening on {}", listener.local_addr()?);
         let state = state.clone();
         thread::spawn(move || accept(listener, state, answer));
     }

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
+use crate::error::Result;
 use crate::{Outcome, files, find};
 use parse::{Part, Redirection, Simple, Statement, Word};
 
@@ -50,7 +51,7 @@ fn interactive() -> Outcome {
     let mut shell = Shell::default();
     let mut pending = String::new();
     for line in std::io::stdin().lines() {
-        pending.push_str(&line.map_err(|error| error.to_string())?);
+        pending.push_str(&line?);
         pending.push('\n');
         // What does not parse yet may be a loop that goes on in the next line.
         let Ok(statements) = parse::parse(&pending) else { continue };
@@ -138,9 +139,10 @@ impl Shell {
         let Some((name, arguments)) = words.split_first() else {
             // An assignment to an exported variable stays exported.
             for (name, value) in assigned {
-                match std::env::var_os(&name).is_some() || self.exported.contains_key(&name) {
-                    true => self.exported.insert(name, value),
-                    false => self.variables.insert(name, value),
+                if std::env::var_os(&name).is_some() || self.exported.contains_key(&name) {
+                    self.exported.insert(name, value)
+                } else {
+                    self.variables.insert(name, value)
                 };
             }
             self.code = 0;
@@ -154,7 +156,7 @@ impl Shell {
             ":" => Ok(0),
             "cd" => {
                 let target = arguments.first().map_or("/", String::as_str);
-                std::env::set_current_dir(target).map(|()| 0).map_err(|error| format!("cd: {target}: {error}"))
+                std::env::set_current_dir(target).map(|()| 0).map_err(|error| format!("cd: {target}: {error}").into())
             }
             "export" => {
                 for argument in arguments {
@@ -170,8 +172,8 @@ impl Shell {
             "echo" => self.echo(arguments, &simple.redirections),
             _ => self.start(name, arguments, &assigned, &simple.redirections),
         };
-        self.code = outcome.unwrap_or_else(|message| {
-            eprintln!("sh: {message}");
+        self.code = outcome.unwrap_or_else(|error| {
+            eprintln!("sh: {error}");
             1
         });
         Flow::Next
@@ -224,7 +226,7 @@ impl Shell {
         }
     }
 
-    fn open(&mut self, redirections: &[Redirection]) -> Result<Streams, String> {
+    fn open(&mut self, redirections: &[Redirection]) -> Result<Streams> {
         let mut streams = Streams::default();
         for redirection in redirections {
             let target = self.expand(&redirection.target);
@@ -232,7 +234,7 @@ impl Shell {
             let file = match (target.as_str(), redirection.copies) {
                 ("1", true) => streams.output.as_ref().map_or_else(|| inherited(1), File::try_clone),
                 ("2", true) => streams.errors.as_ref().map_or_else(|| inherited(2), File::try_clone),
-                (_, true) => return Err(format!("no stream {target:?}")),
+                (_, true) => return Err(format!("no stream {target:?}").into()),
                 _ if redirection.stream == 0 => File::open(&target),
                 _ if redirection.append => OpenOptions::new().create(true).append(true).open(&target),
                 _ => File::create(&target),

@@ -8,6 +8,8 @@ use std::io::{PipeReader, Read};
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::error::Result;
+
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 const SIG_IGN: usize = 1;
@@ -36,7 +38,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn listen() -> Result<Request, String> {
+    pub fn listen() -> Result<Request> {
         let (pipe, tell) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
         TELL.store(tell.into_raw_fd(), Ordering::SeqCst);
         set(telling as extern "C" fn(i32) as usize);

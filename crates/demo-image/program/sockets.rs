@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::options::Options;
 use crate::{Outcome, dns, http, serve, signals};
 
@@ -45,7 +46,7 @@ pub fn connect(arguments: &[String]) -> Outcome {
     let target = options.positional(1, 1)?.remove(0);
     let (host, port) = http::split_port(&target, 0)?;
     if port == 0 {
-        return Err("HOST:PORT is wanted".to_owned());
+        return Err("HOST:PORT is wanted".into());
     }
     let problem = |error: std::io::Error| format!("{target}: {error}");
     let mut answer = Vec::new();
@@ -79,6 +80,6 @@ pub fn connect(arguments: &[String]) -> Outcome {
     Ok(0)
 }
 
-fn port(arguments: &[String]) -> Result<u16, String> {
-    arguments.first().and_then(|text| text.parse().ok()).ok_or_else(|| "which port?".to_owned())
+fn port(arguments: &[String]) -> Result<u16> {
+    arguments.first().and_then(|text| text.parse().ok()).ok_or_else(|| "which port?".into())
 }

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::Outcome;
+use crate::error::{Error, Result};
 use crate::files::read_all;
 
 const BLOCK: usize = 512;
@@ -26,7 +27,7 @@ pub fn tar(arguments: &[String]) -> Outcome {
             (long, _) if long.starts_with("--") => match long {
                 "--no-same-permissions" => settings.keep_permissions = false,
                 "--no-same-owner" | "--same-owner" | "--touch" => settings.touch |= long == "--touch",
-                _ => return Err(format!("unknown option {long}")),
+                _ => return Err(format!("unknown option {long}").into()),
             },
             (_, Some(letters)) => {
                 for letter in letters.chars() {
@@ -39,7 +40,7 @@ pub fn tar(arguments: &[String]) -> Outcome {
                         'm' => settings.touch = true,
                         'p' | 'o' | 'h' => {}
                         'v' => settings.verbose = true,
-                        _ => return Err(format!("unknown option -{letter}")),
+                        _ => return Err(format!("unknown option -{letter}").into()),
                     }
                 }
             }
@@ -49,7 +50,7 @@ pub fn tar(arguments: &[String]) -> Outcome {
     match settings.create {
         Some(true) => create(&settings),
         Some(false) => extract(&settings),
-        None => Err("-c or -x is wanted".to_owned()),
+        None => Err("-c or -x is wanted".into()),
     }
 }
 
@@ -85,8 +86,8 @@ fn create(settings: &Settings) -> Outcome {
     Ok(code)
 }
 
-fn append(to: &mut dyn Write, path: &Path, verbose: bool) -> Result<(), String> {
-    let fail = |error: std::io::Error| format!("{}: {error}", path.display());
+fn append(to: &mut dyn Write, path: &Path, verbose: bool) -> Result<()> {
+    let fail = |error: std::io::Error| Error::from(format!("{}: {error}", path.display()));
     let metadata = fs::symlink_metadata(path).map_err(fail)?;
     // Absolute names are stored without their first slash, as everyone does.
     let mut name = path.to_string_lossy().trim_start_matches('/').to_owned();
@@ -173,7 +174,7 @@ fn extract(settings: &Settings) -> Outcome {
         match from.read_exact(&mut block) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(0),
-            Err(error) => return Err(format!("read: {error}")),
+            Err(error) => return Err(format!("read: {error}").into()),
         }
         if block.iter().all(|byte| *byte == 0) {
             // The rest is read, so that the sender does not find a closed pipe.
@@ -185,7 +186,7 @@ fn extract(settings: &Settings) -> Outcome {
         let size = if matches!(kind, b'x' | b'g' | b'L' | b'K') { size } else { long_size.take().unwrap_or(size) };
         if matches!(kind, b'x' | b'g' | b'L' | b'K') {
             if size > EXTENSION_BYTES_MAX {
-                return Err("a name of the archive is too long".to_owned());
+                return Err("a name of the archive is too long".into());
             }
             let bytes = read_all(from.by_ref().take(size))?;
             skip(&mut from, padding(size) as u64)?;
@@ -275,12 +276,12 @@ impl Entry {
 }
 
 /// Nothing may be written above the folder that was named.
-fn inside(name: &str) -> Result<PathBuf, String> {
+fn inside(name: &str) -> Result<PathBuf> {
     let mut path = PathBuf::new();
     for component in Path::new(name).components() {
         match component {
             Component::Normal(part) => path.push(part),
-            Component::ParentDir => return Err(format!("{name}: leads out of the folder")),
+            Component::ParentDir => return Err(format!("{name}: leads out of the folder").into()),
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
@@ -304,8 +305,10 @@ fn pax(bytes: &[u8]) -> Vec<(String, String)> {
     records
 }
 
-fn skip(from: &mut dyn Read, bytes: u64) -> Result<(), String> {
-    std::io::copy(&mut from.take(bytes), &mut std::io::sink()).map(drop).map_err(|error| format!("read: {error}"))
+fn skip(from: &mut dyn Read, bytes: u64) -> Result<()> {
+    std::io::copy(&mut from.take(bytes), &mut std::io::sink())
+        .map(drop)
+        .map_err(|error| format!("read: {error}").into())
 }
 
 fn padding(size: u64) -> usize {

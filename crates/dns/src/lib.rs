@@ -179,9 +179,10 @@ async fn follow_upstreams(resolver: Arc<Resolver>, mut known: watch::Receiver<Ve
             changed = known.changed() => if changed.is_err() { return },
         }
         let upstreams = known.borrow_and_update().clone();
-        match upstreams.is_empty() {
-            true => tracing::warn!("no upstream resolvers configured; external DNS queries fail"),
-            false => tracing::info!(?upstreams, "forwarding external DNS queries to upstream resolvers"),
+        if upstreams.is_empty() {
+            tracing::warn!("no upstream resolvers configured; external DNS queries fail")
+        } else {
+            tracing::info!(?upstreams, "forwarding external DNS queries to upstream resolvers")
         }
         resolver.set_upstreams(upstreams);
     }

@@ -59,25 +59,45 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// The certificate of a Secret, or what is wrong with it, as the rest of a sentence that begins with the Secret.
-pub fn read(secret: &Secret) -> Result<CertifiedKey, String> {
-    let data = |name: &str| {
+/// What is wrong with a Secret, as the rest of a sentence that begins with it. Readings are kept, so the causes are too, as far as they
+/// can be copied.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SecretFault {
+    #[error("not found")]
+    NotFound,
+    #[error("has no {0}")]
+    Missing(&'static str),
+    #[error("has an invalid tls.crt: {0}")]
+    Certificate(String),
+    #[error("has no certificate in its tls.crt")]
+    NoCertificate,
+    #[error("has an invalid tls.key: {0}")]
+    Key(String),
+    #[error("has a key that cannot be used: {0}")]
+    Unusable(#[source] rustls::Error),
+    #[error("has a key that does not belong to its certificate")]
+    Mismatch,
+}
+
+/// The certificate of a Secret, or what is wrong with it.
+pub fn read(secret: &Secret) -> Result<CertifiedKey, SecretFault> {
+    let data = |name: &'static str| {
         let value = secret.data.as_ref().and_then(|data| data.get(name)).filter(|value| !value.0.is_empty());
-        value.map(|value| value.0.as_slice()).ok_or_else(|| format!("has no {name}"))
+        value.map(|value| value.0.as_slice()).ok_or(SecretFault::Missing(name))
     };
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(data("tls.crt")?).collect();
-    let chain = chain.map_err(|error| format!("has an invalid tls.crt: {error}"))?;
+    let chain = chain.map_err(|error| SecretFault::Certificate(error.to_string()))?;
     if chain.is_empty() {
-        return Err("has no certificate in its tls.crt".into());
+        return Err(SecretFault::NoCertificate);
     }
     let key = PrivateKeyDer::from_pem_slice(data("tls.key")?);
-    let key = key.map_err(|error| format!("has an invalid tls.key: {error}"))?;
+    let key = key.map_err(|error| SecretFault::Key(error.to_string()))?;
     let signing = rustls::crypto::ring::sign::any_supported_type(&key);
-    let signing = signing.map_err(|error| format!("has a key that cannot be used: {error}"))?;
+    let signing = signing.map_err(SecretFault::Unusable)?;
     let certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
-        Err(_) => Err("has a key that does not belong to its certificate".into()),
+        Err(_) => Err(SecretFault::Mismatch),
     }
 }
 
@@ -99,14 +119,14 @@ pub struct Readings(BTreeMap<Key, Reading>);
 
 struct Reading {
     version: Option<String>,
-    outcome: Result<Arc<CertifiedKey>, String>,
+    outcome: Result<Arc<CertifiedKey>, SecretFault>,
 }
 
 impl Readings {
-    pub fn read(&mut self, key: &Key, secret: Option<&Secret>) -> Result<Arc<CertifiedKey>, String> {
+    pub fn read(&mut self, key: &Key, secret: Option<&Secret>) -> Result<Arc<CertifiedKey>, SecretFault> {
         let Some(secret) = secret else {
             self.0.remove(key);
-            return Err("not found".into());
+            return Err(SecretFault::NotFound);
         };
         let version = &secret.metadata.resource_version;
         if let Some(known) = self.0.get(key).filter(|known| known.version == *version && version.is_some()) {

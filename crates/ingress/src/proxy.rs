@@ -108,7 +108,7 @@ struct Accepted {
 
 /// A worker as seen from outside.
 struct Handle {
-    connections: mpsc::UnboundedSender<Accepted>,
+    connections: mpsc::Sender<Accepted>,
     open: Arc<AtomicUsize>,
     thread: std::thread::JoinHandle<()>,
 }
@@ -139,7 +139,8 @@ pub async fn run(shared: Arc<Shared>, shutdown: Shutdown) -> Result<(), Error> {
 }
 
 fn start(number: usize, shared: Arc<Shared>, shutdown: Shutdown) -> Result<Handle, Error> {
-    let (connections, mut waiting) = mpsc::unbounded_channel::<Accepted>();
+    // Each connection holds a place, so that there are never more of them than fit.
+    let (connections, mut waiting) = mpsc::channel::<Accepted>(shared.config.connections_max.max(1));
     let open = Arc::new(AtomicUsize::new(0));
     let count = open.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
@@ -188,10 +189,10 @@ async fn listen(
         shared.https_port.store(bound.port(), Ordering::Relaxed);
     }
     tracing::info!(address = %bound, tls, "ingress listening");
-    shared.config.bound.send_modify(|listening| match tls {
-        true => listening.https = Some(bound),
-        false => listening.http = Some(bound),
-    });
+    shared
+        .config
+        .bound
+        .send_modify(|listening| if tls { listening.https = Some(bound) } else { listening.http = Some(bound) });
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -220,7 +221,7 @@ async fn listen(
         let least = workers.iter().min_by_key(|worker| worker.open.load(Ordering::Relaxed));
         if let Some(worker) = least {
             // A worker that has ended takes none; then we end, too.
-            let _ = worker.connections.send(accepted);
+            let _ = worker.connections.try_send(accepted);
         }
     }
 }

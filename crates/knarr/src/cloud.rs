@@ -53,9 +53,10 @@ impl Controllers {
 /// Until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     crate::alone::run(async move |shutdown| {
-        let cluster = match flags.use_service_account_credentials {
-            true => crate::accounts::cluster(flags.cluster.config().await?, COMPONENT, AGENT)?,
-            false => flags.cluster.cluster(AGENT).await?,
+        let cluster = if flags.use_service_account_credentials {
+            crate::accounts::cluster(flags.cluster.config().await?, COMPONENT, AGENT)?
+        } else {
+            flags.cluster.cluster(AGENT).await?
         };
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();

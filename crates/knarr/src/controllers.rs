@@ -103,9 +103,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     let client = flags.cluster.config().await?;
-    let cluster = match flags.use_service_account_credentials {
-        true => crate::accounts::cluster(client, COMPONENT, AGENT)?,
-        false => crate::alone::cluster(client, AGENT)?,
+    let cluster = if flags.use_service_account_credentials {
+        crate::accounts::cluster(client, COMPONENT, AGENT)?
+    } else {
+        crate::alone::cluster(client, AGENT)?
     };
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };

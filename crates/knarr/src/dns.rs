@@ -40,9 +40,10 @@ impl NodeFlags {
     pub fn config(&self, node: Node) -> Config {
         let flags = node.flags;
         // Another runtime brings its own network, of which we know no bridge.
-        let listen = match flags.container_runtime_endpoint.is_none() {
-            true => Listen::Bridge { last: crate::node::last_bridge_addresses(node.data_dir) },
-            false => Listen::Node,
+        let listen = if flags.container_runtime_endpoint.is_none() {
+            Listen::Bridge { last: crate::node::last_bridge_addresses(node.data_dir) }
+        } else {
+            Listen::Node
         };
         Config {
             node_name: flags.name(),
@@ -103,9 +104,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         let config = Config {
             node_name: flags.node_name.unwrap_or_else(crate::server::host_name),
             domain: flags.cluster_domain,
-            listen: match flags.bind_address.is_empty() {
-                true => Listen::Bridge { last: Vec::new() },
-                false => Listen::These(flags.bind_address),
+            listen: if flags.bind_address.is_empty() {
+                Listen::Bridge { last: Vec::new() }
+            } else {
+                Listen::These(flags.bind_address)
             },
             port: flags.port,
             service_addresses: flags.cluster_dns,

@@ -189,10 +189,8 @@ impl Flags {
             let (file, policy_file) = (self.authorization_config.clone(), self.authorization_policy_file.clone());
             return Ok(authz::Config { modes: Vec::new(), file, policy_file, webhook: None });
         }
-        let modes = match self.authorization_mode.is_empty() {
-            true => defaults.modes.to_vec(),
-            false => self.authorization_mode.clone(),
-        };
+        let modes =
+            if self.authorization_mode.is_empty() { defaults.modes.to_vec() } else { self.authorization_mode.clone() };
         for (index, mode) in modes.iter().enumerate() {
             let name = mode.name();
             ensure!(!modes[..index].contains(mode), "authorization-mode has mode {name:?} specified more than once");

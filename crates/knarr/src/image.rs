@@ -134,10 +134,7 @@ async fn open(place: &Place) -> anyhow::Result<Arc<Images>> {
 
 /// The images of this data folder, unless it never had any.
 pub async fn open_if_there(place: &Place) -> anyhow::Result<Option<Arc<Images>>> {
-    match root_dir(&place.data_dir).is_dir() {
-        true => open(place).await.map(Some),
-        false => Ok(None),
-    }
+    if root_dir(&place.data_dir).is_dir() { open(place).await.map(Some) } else { Ok(None) }
 }
 
 pub async fn open_in(data_dir: &Path, registries: Registries) -> anyhow::Result<Arc<Images>> {
@@ -244,12 +241,10 @@ fn table(images: &[Arc<Image>], digests: bool) -> String {
             let found = image.repo_digests.iter().find_map(|digest| digest.strip_prefix(repository)?.strip_prefix('@'));
             found.unwrap_or("<none>").trim_start_matches("sha256:").chars().take(SHORT_ID_LENGTH).collect::<String>()
         };
-        let named: Vec<(&str, &str)> = match image.repo_tags.is_empty() {
-            false => image.repo_tags.iter().filter_map(|tag| tag.rsplit_once(':')).collect(),
-            true => vec![(
-                image.repo_digests.first().and_then(|digest| digest.split('@').next()).unwrap_or("<none>"),
-                "<none>",
-            )],
+        let named: Vec<(&str, &str)> = if image.repo_tags.is_empty() {
+            vec![(image.repo_digests.first().and_then(|digest| digest.split('@').next()).unwrap_or("<none>"), "<none>")]
+        } else {
+            image.repo_tags.iter().filter_map(|tag| tag.rsplit_once(':')).collect()
         };
         for (repository, tag) in named {
             let digest = digests.then(|| digest_of(repository));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use machinery::duration::InvalidDuration;
-use reconcile::Shutdown;
 use reconcile::lease::{Durations, LeaseConfig, lead};
+use reconcile::{Clock, Shutdown};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -97,6 +97,7 @@ impl Flags {
             name: self.leader_elect_resource_name.clone().unwrap_or_else(|| component.to_owned()),
             identity: identity(),
             durations,
+            clock: Clock::system(),
         }))
     }
 }
@@ -122,6 +123,7 @@ impl Election {
             name: component.to_owned(),
             identity: identity(),
             durations: Durations::default(),
+            clock: Clock::system(),
         })
     }
 

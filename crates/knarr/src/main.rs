@@ -144,7 +144,7 @@ fn main() -> anyhow::Result<()> {
         Some(first) if first == cluster::MACHINE => cluster::become_machine(arguments),
         _ => {}
     }
-    let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
+    let sifted = upstream::sift(std::env::args_os())?;
     if sifted.version {
         // What kubeadm and others look for.
         println!("Kubernetes {}", kube_apiserver::VERSION);

@@ -63,12 +63,12 @@ pub enum Choice {
 }
 
 impl FromStr for Choice {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Choice, String> {
+    fn from_str(text: &str) -> anyhow::Result<Choice> {
         match text {
             "none" => Ok(Choice::Plugins),
-            _ => text.parse().map(Choice::Builtin).map_err(|error: String| format!("{error}, none")),
+            _ => text.parse().map(Choice::Builtin).map_err(|error| anyhow::anyhow!("{error}, none")),
         }
     }
 }

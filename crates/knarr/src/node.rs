@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use component_base::tasks;
+use component_base::{Clock, tasks};
 use k8s_openapi::api::core::v1::Taint;
 use kube_apiserver::pki::ServingCertificate;
 use kubelet::node::addresses::Addresses;
@@ -168,9 +168,10 @@ impl Flags {
 
     /// Where pods ask for names.
     pub fn cluster_dns(&self, services: &ipnet::IpNet) -> Vec<IpAddr> {
-        match self.cluster_dns.is_empty() {
-            false => self.cluster_dns.clone(),
-            true => services.hosts().nth(9).into_iter().collect(),
+        if self.cluster_dns.is_empty() {
+            services.hosts().nth(9).into_iter().collect()
+        } else {
+            self.cluster_dns.clone()
         }
     }
 
@@ -266,9 +267,10 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         cluster_domain: flags.cluster_domain.clone(),
         resolv_conf: flags.resolv_conf.clone(),
         pods_max: flags.max_pods,
-        pod_cidr: match membership.gives_ranges {
-            true => None,
-            false => Some(first_node_range(&flags.cluster_cidr, flags.max_pods)?.to_string()),
+        pod_cidr: if membership.gives_ranges {
+            None
+        } else {
+            Some(first_node_range(&flags.cluster_cidr, flags.max_pods)?.to_string())
         },
         cgroup_root: flags.cgroup_root.clone(),
         pod_pids_limit: flags.pod_max_pids,
@@ -289,6 +291,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
         image_pulls_max: IMAGE_PULLS_MAX,
+        clock: Clock::system(),
         shown: kubelet::Shown {
             client_ca_file: Some(membership.client_authority_file.clone()),
             tls_cert_file: None,

@@ -77,15 +77,13 @@ pub fn seconds_or_duration(text: &str) -> Result<Duration, InvalidDuration> {
 }
 
 /// YAML takes 0640 without quotes for an octal number, which arrives here as 416; no such number lets its owner read and write.
-fn mode(text: &str) -> Result<u32, String> {
+fn mode(text: &str) -> anyhow::Result<u32> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o600 == 0o600);
-    mode.ok_or_else(|| {
-        "a mode that lets the owner read and write is needed, such as 0640; in a file put it in quotes".into()
-    })
+    mode.context("a mode that lets the owner read and write is needed, such as 0640; in a file put it in quotes")
 }
 
-fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || "a range such as 30000-32767 is needed".to_owned();
+fn ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
+    let wrong = || anyhow::anyhow!("a range such as 30000-32767 is needed");
     let (first, last) = text.split_once(['-', ':']).ok_or_else(wrong)?;
     let (first, last): (u16, u16) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }

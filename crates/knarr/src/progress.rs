@@ -25,9 +25,10 @@ impl Progress {
     /// One of the steps is done.
     pub fn step(&self, what: &str) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.is_terminal {
-            true => eprint!("\r\x1b[K{}", bar(done, self.total, what)),
-            false => eprintln!("{:>6.2} s  {what}", self.elapsed().as_secs_f64()),
+        if self.is_terminal {
+            eprint!("\r\x1b[K{}", bar(done, self.total, what))
+        } else {
+            eprintln!("{:>6.2} s  {what}", self.elapsed().as_secs_f64())
         }
     }
 

@@ -168,19 +168,18 @@ impl Flags {
     /// The folder of everything, for root alone; unless its kubeconfig is for others too, who must then pass through to it.
     fn make_data_dir(&self) -> anyhow::Result<()> {
         let shared = self.options.write_kubeconfig.is_none() && self.options.write_kubeconfig_mode & 0o077 != 0;
-        let made = match shared {
-            true => linux::file::make_passable_folder(&self.data_dir),
-            false => linux::file::make_private_folder(&self.data_dir),
+        let made = if shared {
+            linux::file::make_passable_folder(&self.data_dir)
+        } else {
+            linux::file::make_private_folder(&self.data_dir)
         };
         made.with_context(|| format!("create {}", self.data_dir.display()))
     }
 
     /// Where objects are kept and what controllers of this process are told, as `/flagz` shows it.
     fn shown(&self, runs_etcd: bool) -> kube_apiserver::Flags {
-        let mut flags = match runs_etcd {
-            true => crate::etcd::flags(&self.data_dir, &self.etcd.servers),
-            false => self.etcd.flags(),
-        };
+        let mut flags =
+            if runs_etcd { crate::etcd::flags(&self.data_dir, &self.etcd.servers) } else { self.etcd.flags() };
         flags.insert("terminated-pod-gc-threshold".into(), self.tuning.terminated_pods_max().to_string());
         flags
     }

@@ -89,9 +89,10 @@ async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> an
     let made = BootstrapToken { id, secret, description, group: None, signs: true, expiration };
     let secret = machinery::codec::typed(&crate::join::cluster::bootstrap_secret(&made))?;
     secrets.create(&PostParams::default(), &secret).await.context("create token")?;
-    match quiet {
-        true => println!("{token}"),
-        false => println!("knarr agent --server {} --token {token}", info.server),
+    if quiet {
+        println!("{token}")
+    } else {
+        println!("knarr agent --server {} --token {token}", info.server)
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod every_flag;
 
 use std::ffi::OsString;
 
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value};
 
 use self::managers::{CLOUD_CONTROLLER_MANAGER, CONTROLLER_MANAGER, GENERIC, LEADERS, SCHEDULER};
@@ -103,7 +104,7 @@ pub fn log_level(verbosity: u8) -> &'static str {
 }
 
 /// `arguments` begins with the program, as the system gives it.
-pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String> {
+pub fn sift(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Sifted> {
     let mut rest = arguments.peekable();
     let mut sifted = Sifted { arguments: rest.next().into_iter().collect(), version: false, verbosity: 0 };
     let component = rest.peek().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
@@ -121,7 +122,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
         if name == "v" {
             let value = given.map(str::to_owned).or_else(|| Some(rest.next()?.to_string_lossy().into_owned()));
             let value = value.unwrap_or_default();
-            sifted.verbosity = value.parse().map_err(|_| format!("--v: {value:?} is not a number"))?;
+            sifted.verbosity = value.parse().map_err(|_| anyhow!("--v: {value:?} is not a number"))?;
             continue;
         }
         if name == "version" {
@@ -133,7 +134,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
             continue;
         };
         match fate {
-            Refused(why) => return Err(format!("knarr {component} does not support --{name}: {why}")),
+            Refused(why) => bail!("knarr {component} does not support --{name}: {why}"),
             Switch => {}
             Taken if given.is_none() => drop(rest.next()),
             Taken => {}
@@ -143,7 +144,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
                     None if *shape == Shape::Flag => "true".into(),
                     None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
                 };
-                let value = shape.read(&given).map_err(|why| format!("--{name}: {why}"))?;
+                let value = shape.read(&given).map_err(|error| anyhow!("--{name}: {error}"))?;
                 sifted.arguments.push(format!("--field={field}={value}").into());
             }
             Only(values, why) => {
@@ -155,7 +156,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
                     None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
                 };
                 if !value.split(',').all(|one| values.contains(&one)) {
-                    return Err(format!("knarr {component} does not support --{name}={value}: {why}"));
+                    bail!("knarr {component} does not support --{name}={value}: {why}");
                 }
             }
         }
@@ -164,24 +165,24 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
 }
 
 impl Shape {
-    fn read(self, text: &str) -> Result<Value, String> {
+    fn read(self, text: &str) -> anyhow::Result<Value> {
         let pairs = |separator: char| {
             let split = |part: &str| match part.split_once(separator) {
                 Some((name, value)) => Ok((name.trim().to_owned(), Value::from(value.trim()))),
-                None => Err(format!("{part:?} has no {separator:?}")),
+                None => Err(anyhow!("{part:?} has no {separator:?}")),
             };
             let parts = text.split(',').filter(|part| !part.is_empty());
-            parts.map(split).collect::<Result<Map<String, Value>, String>>().map(Value::from)
+            parts.map(split).collect::<anyhow::Result<Map<String, Value>>>().map(Value::from)
         };
         match self {
             Shape::Text => Ok(text.into()),
             Shape::List => Ok(text.split(',').filter(|part| !part.is_empty()).map(Value::from).collect()),
             Shape::Pairs => pairs('='),
             Shape::Thresholds => pairs('<'),
-            Shape::Flag => text.parse::<bool>().map(Value::from).map_err(|_| format!("{text:?} is not true or false")),
+            Shape::Flag => text.parse::<bool>().map(Value::from).map_err(|_| anyhow!("{text:?} is not true or false")),
             Shape::Amount => {
                 let number = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
-                number.map_err(|_| format!("{text:?} is not a number"))
+                number.map_err(|_| anyhow!("{text:?} is not a number"))
             }
         }
     }
@@ -210,7 +211,7 @@ fn split(word: &str) -> Option<(&str, Option<&str>)> {
 mod tests {
     use super::*;
 
-    fn sifted(line: &str) -> Result<String, String> {
+    fn sifted(line: &str) -> anyhow::Result<String> {
         let sifted = sift(line.split(' ').map(Into::into))?;
         let words: Vec<String> = sifted.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(format!("{} v{}", words.join(" "), sifted.verbosity))
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_refused_with_a_sentence() {
-        let check = |line: &str, expected: &str| assert_eq!(sifted(line).unwrap_err(), expected, "{line}");
+        let check = |line: &str, expected: &str| assert_eq!(sifted(line).unwrap_err().to_string(), expected, "{line}");
         check(
             "knarr kube-apiserver --tls-sni-cert-key=/x",
             "knarr kube-apiserver does not support --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",

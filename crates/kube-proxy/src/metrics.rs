@@ -49,9 +49,10 @@ impl Metrics {
     pub fn queued(&self, is_service: bool) {
         let mut state = self.state.lock();
         state.queued = now();
-        match is_service {
-            true => (state.service_changes += 1, state.pending[0] += 1),
-            false => (state.endpoint_changes += 1, state.pending[1] += 1),
+        if is_service {
+            (state.service_changes += 1, state.pending[0] += 1)
+        } else {
+            (state.endpoint_changes += 1, state.pending[1] += 1)
         };
     }
 

@@ -195,9 +195,10 @@ type Claims = Vec<(ObjectKey, Value)>;
 impl Ledger {
     /// Puts what a Service asks for in place of what it asked for before.
     pub fn replace(&mut self, owner: &ObjectKey, new: Elements) -> Vec<Change> {
-        let old = match new.is_empty() {
-            true => self.of_service.remove(owner).unwrap_or_default(),
-            false => self.of_service.insert(owner.clone(), new.clone()).unwrap_or_default(),
+        let old = if new.is_empty() {
+            self.of_service.remove(owner).unwrap_or_default()
+        } else {
+            self.of_service.insert(owner.clone(), new.clone()).unwrap_or_default()
         };
         let mut changes = Vec::new();
         for key in old.keys().filter(|key| !new.contains_key(key)) {

@@ -100,10 +100,7 @@ impl Kernel {
     pub async fn reconcile(&self, ledger: &Ledger) -> Result<Repaired, Error> {
         let mut repaired = Repaired::default();
         for family in &self.families {
-            let found = match self.has_layout(*family).await? {
-                true => Some(self.read(*family).await?),
-                false => None,
-            };
+            let found = if self.has_layout(*family).await? { Some(self.read(*family).await?) } else { None };
             let Some(found) = found else {
                 repaired.tables += 1;
                 self.rebuild(*family, ledger).await?;
@@ -248,9 +245,10 @@ impl Kernel {
             transaction = transaction.add_set(encode::clients(&self.table, *family, *clients));
         }
         for (family, chain, is_there) in &batch.chains_new {
-            transaction = match is_there {
-                true => transaction.flush_chain(&self.table, &chain.name, nft_family(*family)),
-                false => transaction.add_chain(self.chain(*family, chain)?),
+            transaction = if *is_there {
+                transaction.flush_chain(&self.table, &chain.name, nft_family(*family))
+            } else {
+                transaction.add_chain(self.chain(*family, chain)?)
             };
         }
         // Rules may lead to chains that come after their own.

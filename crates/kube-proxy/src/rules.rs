@@ -187,10 +187,8 @@ impl<'a> Entering<'a> {
         if cluster_addresses.is_empty() {
             return None;
         }
-        let mut external_addresses = match node.external_ips {
-            true => of_family(addresses(spec.external_ips.iter().flatten())),
-            false => Vec::new(),
-        };
+        let mut external_addresses =
+            if node.external_ips { of_family(addresses(spec.external_ips.iter().flatten())) } else { Vec::new() };
         let is_balanced = spec.type_.as_deref() == Some("LoadBalancer");
         let ingress =
             service.status.iter().flat_map(|status| &status.load_balancer).flat_map(|status| &status.ingress).flatten();
@@ -236,9 +234,10 @@ impl<'a> Entering<'a> {
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: is_external && spec.external_traffic_policy.as_deref() == Some("Local"),
             // Without knowing which ones are pods, nobody can be told from them.
-            unless_from_pod: match node.pod_ranges.iter().any(|range| Family::of_range(range) == family) {
-                true => Masquerade::UnlessFromPod,
-                false => Masquerade::Never,
+            unless_from_pod: if node.pod_ranges.iter().any(|range| Family::of_range(range) == family) {
+                Masquerade::UnlessFromPod
+            } else {
+                Masquerade::Never
             },
         })
     }

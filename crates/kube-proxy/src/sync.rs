@@ -301,9 +301,10 @@ impl Proxy {
             }
             let nothing = BTreeMap::new();
             stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
-            match outcome.udp.is_empty() {
-                true => _ = self.udp.remove(key),
-                false => _ = self.udp.insert(key.clone(), outcome.udp),
+            if outcome.udp.is_empty() {
+                _ = self.udp.remove(key)
+            } else {
+                _ = self.udp.insert(key.clone(), outcome.udp)
             }
         }
         for family in &self.config.families {

@@ -49,10 +49,7 @@ impl Failure {
         // Sorted as text, the count included, as upstream does.
         let mut reasons: Vec<String> = counted.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         reasons.sort();
-        match reasons.is_empty() {
-            true => format!("{head}."),
-            false => format!("{head}: {}.", reasons.join(", ")),
-        }
+        if reasons.is_empty() { format!("{head}.") } else { format!("{head}: {}.", reasons.join(", ")) }
     }
 }
 
@@ -158,9 +155,8 @@ fn filter<'a>(
     let mut feasible = Vec::new();
     let none_promised = snapshot.nominated.is_empty();
     let only = questions.only.take();
-    let mut check = |node: &NodeInfo| match none_promised {
-        true => questions.check(node),
-        false => questions.check_with_nominated(view, pod, node),
+    let mut check = |node: &NodeInfo| {
+        if none_promised { questions.check(node) } else { questions.check_with_nominated(view, pod, node) }
     };
     let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>| match check(node) {
         Ok(()) => feasible.push(node),

@@ -144,8 +144,8 @@ pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether the pod may enter the queue of pods to schedule (scheduling gates).
-    fn admits(&self, _pod: &PodInfo) -> Result<(), String> {
-        Ok(())
+    fn admits(&self, _pod: &PodInfo) -> bool {
+        true
     }
 
     fn filter<'a>(&'a self, _view: View<'a>, _pod: &'a PodInfo) -> Filtering<'a> {

@@ -23,7 +23,7 @@ mod tests;
 #[cfg(test)]
 mod speed;
 
-use reconcile::{Cluster, Shutdown};
+use reconcile::{Clock, Cluster, Shutdown};
 
 use profile::Profile;
 
@@ -42,6 +42,7 @@ pub struct Config {
     pub queue: queue::Limits,
     /// Where the loop shows how it is doing.
     pub metrics: tokio::sync::watch::Sender<metrics::Metrics>,
+    pub clock: Clock,
 }
 
 impl Default for Config {
@@ -51,6 +52,7 @@ impl Default for Config {
             bindings_max: 64,
             queue: queue::Limits::default(),
             metrics: tokio::sync::watch::Sender::default(),
+            clock: Clock::system(),
         }
     }
 }

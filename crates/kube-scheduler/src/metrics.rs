@@ -1,9 +1,10 @@
 //! Metrics of the scheduler under upstream's names and buckets.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
+use tokio::time::Instant;
 
 /// From this attempt on they are counted together.
 const ATTEMPTS_SHOWN_MAX: u32 = 15;

@@ -26,9 +26,18 @@ pub enum Outcome {
     /// Nothing helps; the text says why for every node.
     Nothing(String),
     /// The pod may not, or waits for those that already go.
-    NotNow(String),
+    NotNow(NotEligible),
     /// The profile does not preempt.
     Disabled,
+}
+
+/// Why a pod may not preempt others now; a part of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotEligible {
+    #[error("not eligible due to preemptionPolicy=Never.")]
+    Never,
+    #[error("not eligible due to a terminating pod on the nominated node.")]
+    Terminating,
 }
 
 struct Candidate {
@@ -76,15 +85,16 @@ fn explained(reasons: &BTreeMap<&str, usize>, view: View) -> String {
     let mut counted: Vec<String> =
         reasons.iter().filter(|(_, count)| **count > 0).map(|(reason, count)| format!("{count} {reason}")).collect();
     counted.sort();
-    match counted.is_empty() {
-        true => format!("0/{} nodes are available.", view.snapshot.len()),
-        false => format!("0/{} nodes are available: {}.", view.snapshot.len(), counted.join(", ")),
+    if counted.is_empty() {
+        format!("0/{} nodes are available.", view.snapshot.len())
+    } else {
+        format!("0/{} nodes are available: {}.", view.snapshot.len(), counted.join(", "))
     }
 }
 
-fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), String> {
+fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), NotEligible> {
     if pod.spec().preemption_policy.as_deref() == Some("Never") {
-        return Err("not eligible due to preemptionPolicy=Never.".into());
+        return Err(NotEligible::Never);
     }
     // While pods that were preempted for it are still ending, there is nothing more to do.
     let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
@@ -98,7 +108,7 @@ fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), Strin
             other.priority < pod.priority && other.pod.metadata.deletion_timestamp.is_some() && preempted
         });
         if still_possible && ending {
-            return Err("not eligible due to a terminating pod on the nominated node.".into());
+            return Err(NotEligible::Terminating);
         }
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::pod_info::PodInfo;
 
@@ -221,10 +223,7 @@ impl Queue {
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
         let until = *since + self.limits.back_off(entry.attempts);
-        match until <= now {
-            true => self.activate(uid, event),
-            false => self.move_to(uid, Place::Backoff(until), event),
-        }
+        if until <= now { self.activate(uid, event) } else { self.move_to(uid, Place::Backoff(until), event) }
     }
 
     fn activate(&mut self, uid: &str, event: &'static str) {

@@ -4,7 +4,7 @@ mod bind;
 mod changes;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use component_base::tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -13,6 +13,7 @@ use rand::rngs::SmallRng;
 use reconcile::events::{EventType, Recorder, reference};
 use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 
 use crate::Config;
 use crate::cycle::{self, Decision, Failure};
@@ -48,7 +49,7 @@ enum Message {
     /// A binding was refused, or could not be written; or what had to be there before it is not.
     NotBound {
         pod: Arc<PodInfo>,
-        why: String,
+        why: bind::NotBound,
         attempt: Attempt,
         reservation: Option<Reservation>,
     },
@@ -72,6 +73,8 @@ struct Scheduler {
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     let caches = cluster.caches();
     let objects = Objects::start(caches);
+    // Without a bound, because it is filled inside the caches' updates: they cannot wait, and a change that is dropped would leave the
+    // snapshot wrong. A message is two pointers to objects that the caches hold, and each object is changed once per round trip.
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let sender = messages.clone();
     // The listener runs inside the cache's update, so it only passes on.
@@ -89,10 +92,10 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
         bindings: Arc::new(Semaphore::new(config.bindings_max)),
         snapshot: Snapshot::default(),
         queue: Queue::new(config.queue),
+        events: Recorder::with_clock(cluster.client().clone(), "default-scheduler", "", config.clock.clone()),
         config,
         objects,
         client: cluster.client().clone(),
-        events: Recorder::new(cluster.client().clone(), "default-scheduler", ""),
         messages,
         start: 0,
         random: SmallRng::from_os_rng(),
@@ -121,7 +124,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
         let wake = scheduler.queue.next_wake();
         let sleep = async move {
             match wake {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
+                Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -210,9 +213,13 @@ impl Scheduler {
                 // Gone, or placed by somebody else: then the watch tells, and nothing is to be tried again.
                 let Some(current) = self.queue.get(&pod.uid).cloned() else { return };
                 self.snapshot.remove_pod(&pod.uid);
-                tracing::debug!(pod = %pod.key, error = why, "cannot bind pod");
+                let why = why.to_string();
+                tracing::debug!(pod = %pod.key, why, "cannot bind pod");
                 self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why.as_str());
-                self.write_status(&current, unscheduled_status(&current, "SchedulerError", &why, None));
+                self.write_status(
+                    &current,
+                    unscheduled_status(&current, "SchedulerError", &why, None, self.config.clock.now()),
+                );
                 self.queue.back_off(&pod.uid, Instant::now());
                 // The room it was to take is free for others.
                 self.changed("AssignedPodDelete", &Change::PlacedPod { old: Some(pod.pod.clone()), new: None });
@@ -251,7 +258,7 @@ impl Scheduler {
                 if pod.metadata.deletion_timestamp.is_some() {
                     return self.forget(&uid);
                 }
-                let gated = profile.filters.iter().any(|plugin| plugin.admits(&info).is_err());
+                let gated = profile.filters.iter().any(|plugin| !plugin.admits(&info));
                 // What the scheduler itself says of a pod is no reason to try it again.
                 let retry = old.filter(|old| own_change_matters(old, pod)).is_some_and(|old| {
                     let change = Change::OwnUpdate { old, new: pod.clone() };
@@ -335,9 +342,10 @@ impl Scheduler {
                 self.bind(pod, node, attempt, reservation, timeout);
             }
             Decision::Unschedulable(failure) => {
-                let outcome = match profile.preempts && !self.snapshot.is_empty() {
-                    true => preempt::preempt(profile, view, &pod, &failure, &mut self.random),
-                    false => Outcome::Disabled,
+                let outcome = if profile.preempts && !self.snapshot.is_empty() {
+                    preempt::preempt(profile, view, &pod, &failure, &mut self.random)
+                } else {
+                    Outcome::Disabled
                 };
                 match &outcome {
                     Outcome::Victims { victims, .. } => self.metrics.preempted(Some(victims.len())),
@@ -353,9 +361,10 @@ impl Scheduler {
     /// Says why, makes room if that helps, and lets the pod wait.
     fn not_scheduled(&mut self, pod: &Arc<PodInfo>, failure: Failure, outcome: Outcome) {
         let mut message = failure.message();
-        let claims = match failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
-            true => "deallocation of ResourceClaim completed",
-            false => "no new claims to deallocate",
+        let claims = if failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
+            "deallocation of ResourceClaim completed"
+        } else {
+            "no new claims to deallocate"
         };
         let before = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let nominated = match outcome {
@@ -380,7 +389,8 @@ impl Scheduler {
         self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", message.as_str());
         self.queue.failed(&pod.uid, failure.plugins, Instant::now());
         let changed = (nominated != before).then(|| nominated.as_deref().unwrap_or_default());
-        self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed));
+        let now = self.config.clock.now();
+        self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed, now));
     }
 
     /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others.

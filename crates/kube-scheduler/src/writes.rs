@@ -42,7 +42,13 @@ fn path(pod: &PodInfo) -> String {
 
 /// The condition of a pod that no node takes, and the node it is promised if that changes, empty for none any more; nothing
 /// when the pod says all of that already.
-pub(crate) fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nominated: Option<&str>) -> Option<Value> {
+pub(crate) fn unscheduled_status(
+    pod: &PodInfo,
+    reason: &str,
+    message: &str,
+    nominated: Option<&str>,
+    now: Timestamp,
+) -> Option<Value> {
     let condition = component_helpers::pods::condition(&pod.pod, "PodScheduled");
     let said = condition.is_some_and(|condition| {
         condition.status == "False"
@@ -52,7 +58,6 @@ pub(crate) fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nom
     if said && nominated.is_none() {
         return None;
     }
-    let now = Timestamp::now();
     let was_false = condition.filter(|condition| condition.status == "False");
     let since = was_false.and_then(|condition| condition.last_transition_time.as_ref()).map_or(now, |time| time.0);
     let mut condition = json!({
@@ -70,12 +75,20 @@ pub(crate) fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nom
 }
 
 /// Says on a victim why it ends.
-pub(crate) fn disruption_status(scheduler: &str) -> Value {
+pub(crate) fn disruption_status(scheduler: &str, now: Timestamp) -> Value {
     json!({"conditions": [{
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
-        "lastProbeTime": null, "lastTransitionTime": seconds(Timestamp::now()),
+        "lastProbeTime": null, "lastTransitionTime": seconds(now),
     }]})
+}
+
+/// What the API said, without the rest of its answer: users read this.
+pub(crate) fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn seconds(time: Timestamp) -> String {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::Clock;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::node::addresses::Addresses;
@@ -66,6 +67,8 @@ pub struct Config {
     /// Pulls that run at the same time.
     pub image_pulls_max: usize,
     pub shown: Shown,
+    /// What objects are stamped with, and what pods are given time by.
+    pub clock: Clock,
 }
 
 /// What `/configz` says of things that whoever starts the kubelet looks after.

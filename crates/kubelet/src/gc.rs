@@ -127,9 +127,10 @@ impl Images {
                 Err(error) => failures.push(error.to_string()),
             }
         }
-        match failures.is_empty() {
-            true => Ok(freed),
-            false => Err(Error::Other(format!("remove images: {}", failures.join(", ")))),
+        if failures.is_empty() {
+            Ok(freed)
+        } else {
+            Err(Error::Other(format!("remove images: {}", failures.join(", "))))
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use component_base::tasks;
+use component_base::{Clock, tasks};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::Error;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub count: usize,
     /// Nodes are named after it and their number.
@@ -34,6 +34,7 @@ pub struct Config {
     pub renew_every: Duration,
     /// Requests that are under way at the same time.
     pub requests_max: usize,
+    pub clock: Clock,
 }
 
 impl Default for Config {
@@ -47,6 +48,7 @@ impl Default for Config {
             zones: 3,
             renew_every: Duration::from_secs(15),
             requests_max: 64,
+            clock: Clock::system(),
         }
     }
 }
@@ -102,7 +104,7 @@ async fn register(config: &Config, client: &Client, number: usize) -> Result<(),
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let lease = decoded(json!({
         "metadata": {"name": name, "namespace": LEASES},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micros(Timestamp::now())},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micros(config.clock.now())},
     }));
     match leases.create(&PostParams::default(), &lease).await {
         Err(error) if reason(&error) != "AlreadyExists" => Err(failed(error)),
@@ -112,7 +114,7 @@ async fn register(config: &Config, client: &Client, number: usize) -> Result<(),
 
 fn node(config: &Config, number: usize) -> Value {
     let name = config.name(number);
-    let now = seconds(Timestamp::now());
+    let now = seconds(config.clock.now());
     let condition = |kind: &str, status: &str, reason: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": "a hollow node",
             "lastHeartbeatTime": now, "lastTransitionTime": now})
@@ -152,9 +154,9 @@ async fn renew(config: &Config, client: &Client) {
         for number in 0..config.count {
             tick.tick().await;
             let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
-            let (name, leases) = (config.name(number), leases.clone());
+            let (name, leases, clock) = (config.name(number), leases.clone(), config.clock.clone());
             tasks::spawn(async move {
-                let patch = json!({"spec": {"renewTime": micros(Timestamp::now())}});
+                let patch = json!({"spec": {"renewTime": micros(clock.now())}});
                 if let Err(error) = leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                     tracing::warn!(node = name, %error, "cannot renew lease of node");
                 }
@@ -218,12 +220,9 @@ async fn tend(config: &Config, client: &Client) {
             continue;
         }
         let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
-        let (client, addresses) = (client.clone(), addresses.clone());
+        let (client, addresses, now) = (client.clone(), addresses.clone(), config.clock.now());
         tasks::spawn(async move {
-            let outcome = match ends {
-                true => finish(&client, &pod).await,
-                false => begin(&client, &pod, &addresses).await,
-            };
+            let outcome = if ends { finish(&client, &pod).await } else { begin(&client, &pod, &addresses, now).await };
             if let Err(error) = outcome
                 && !is_not_found(&error)
                 && reason(&error) != "Conflict"
@@ -256,11 +255,11 @@ async fn finish(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
     Ok(())
 }
 
-async fn begin(client: &Client, pod: &Pod, addresses: &AtomicU32) -> Result<(), kube::Error> {
+async fn begin(client: &Client, pod: &Pod, addresses: &AtomicU32, now: Timestamp) -> Result<(), kube::Error> {
     let number = addresses.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
     let new = || std::net::Ipv4Addr::from(0x0a00_0000 | number).to_string();
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_else(new);
-    let patch = running(pod, &address, Timestamp::now());
+    let patch = running(pod, &address, now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     api(client, pod).patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
     Ok(())

@@ -5,7 +5,7 @@ mod pulled;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cri::v1;
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use reconcile::events::EventType;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::Kubelet;
 use crate::pod::backoff::Backoffs;
@@ -57,6 +58,27 @@ struct Credential {
     source: SecretUse,
 }
 
+/// Why an image was not pulled; users read it in events and in the container's message.
+#[derive(Debug, thiserror::Error)]
+enum PullError {
+    #[error("failed to record image pull intent: {0}")]
+    Record(#[source] std::io::Error),
+    #[error("{}", .0.message)]
+    Runtime(#[from] cri::Error),
+    #[error("image {0} vanished after it was pulled")]
+    Vanished(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum InvalidImage {
+    #[error("couldn't parse image name \"{0}\": invalid reference format")]
+    Format(String),
+    #[error(
+        "couldn't parse image name \"{image}\": invalid reference format: repository name ({repository}) must be lowercase"
+    )]
+    Case { image: String, repository: String },
+}
+
 impl Images {
     pub fn new(kubelet: Arc<Kubelet>) -> Images {
         let pulls = Semaphore::new(kubelet.config.image_pulls_max.max(1));
@@ -83,8 +105,8 @@ impl Images {
         let later = now + jiff::SignedDuration::from_secs(crate::pod::plan::RETRY_SECONDS);
         let reference = match with_default_tag(image) {
             Ok(reference) => reference,
-            Err(text) => {
-                let message = format!("Failed to apply default image tag \"{image}\": {text}");
+            Err(error) => {
+                let message = format!("Failed to apply default image tag \"{image}\": {error}");
                 tell(EventType::Warning, "InspectFailed", message.clone());
                 return Err(not_there("InvalidImageName", message, later));
             }
@@ -167,7 +189,8 @@ impl Images {
                 self.backoffs.lock().forget(&key);
                 Ok(found)
             }
-            Err(text) => {
+            Err(error) => {
+                let text = error.to_string();
                 tell(EventType::Warning, "Failed", format!("Failed to pull image \"{image}\": {text}"));
                 let now = self.kubelet.now();
                 self.backoffs.lock().next(&key, now, now);
@@ -183,14 +206,14 @@ impl Images {
         pod: &Pod,
         reference: &str,
         sandbox: Option<v1::PodSandboxConfig>,
-    ) -> Result<v1::Image, String> {
+    ) -> Result<v1::Image, PullError> {
         let mut candidates: Vec<Option<Credential>> =
             self.credentials(pod, reference).await.into_iter().map(Some).collect();
         if candidates.is_empty() {
             candidates.push(None);
         }
-        self.pulled.begin(reference).map_err(|error| format!("failed to record image pull intent: {error}"))?;
-        let mut failure = String::new();
+        self.pulled.begin(reference).map_err(PullError::Record)?;
+        let mut failure = None;
         for credential in candidates {
             let auth = credential.as_ref().map(|credential| credential.auth.clone());
             match self.found_by_pull(reference, auth, sandbox.clone()).await {
@@ -198,11 +221,11 @@ impl Images {
                     self.remember(reference, Some((&found.id, credential.map(|credential| credential.source))));
                     return Ok(found);
                 }
-                Err(text) => failure = text,
+                Err(error) => failure = Some(error),
             }
         }
         self.remember(reference, None);
-        Err(failure)
+        Err(failure.expect("there is at least one candidate"))
     }
 
     async fn found_by_pull(
@@ -210,14 +233,14 @@ impl Images {
         reference: &str,
         auth: Option<v1::AuthConfig>,
         sandbox: Option<v1::PodSandboxConfig>,
-    ) -> Result<v1::Image, String> {
+    ) -> Result<v1::Image, PullError> {
         let runtime = &self.kubelet.runtime;
-        let id = runtime.pull_image(reference, auth, sandbox).await.map_err(|error| error.message)?;
-        let found = match runtime.image_status(&id).await.map_err(|error| error.message)? {
+        let id = runtime.pull_image(reference, auth, sandbox).await?;
+        let found = match runtime.image_status(&id).await? {
             Some(found) => Some(found),
-            None => runtime.image_status(reference).await.map_err(|error| error.message)?,
+            None => runtime.image_status(reference).await?,
         };
-        found.ok_or_else(|| format!("image {reference} vanished after it was pulled"))
+        found.ok_or_else(|| PullError::Vanished(reference.to_owned()))
     }
 
     /// What is not written down is asked of the registry again, which is slower and nothing worse.
@@ -280,8 +303,8 @@ fn default_policy(reference: &str) -> &'static str {
 }
 
 /// The image with `:latest` where it names neither tag nor digest.
-fn with_default_tag(image: &str) -> Result<String, String> {
-    let invalid = || format!("couldn't parse image name \"{image}\": invalid reference format");
+fn with_default_tag(image: &str) -> Result<String, InvalidImage> {
+    let invalid = || InvalidImage::Format(image.to_owned());
     if image.is_empty() || image.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(invalid());
     }
@@ -310,7 +333,7 @@ fn with_default_tag(image: &str) -> Result<String, String> {
         parts.insert(0, "library");
     }
     if parts.iter().any(|part| is_upper(part)) {
-        return Err(format!("{}: repository name ({}) must be lowercase", invalid(), parts.join("/")));
+        return Err(InvalidImage::Case { image: image.to_owned(), repository: parts.join("/") });
     }
     let good_part = |part: &&str| {
         let inner = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c));

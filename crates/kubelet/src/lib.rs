@@ -54,6 +54,10 @@ pub enum Error {
         #[source]
         source: cri::Error,
     },
+    #[error(transparent)]
+    ClientAuthority(#[from] server::AuthorityError),
+    #[error("write statistics: {0}")]
+    Statistics(#[from] serde_json::Error),
     #[error("{0}")]
     Other(String),
 }
@@ -71,6 +75,6 @@ pub struct Kubelet {
 
 impl Kubelet {
     pub fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
+        self.config.clock.now()
     }
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use reconcile::events::Recorder;
-use reconcile::{Clock, Cluster, Shutdown};
+use reconcile::{Cluster, Shutdown};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::claims::Claims;
@@ -38,7 +38,7 @@ pub async fn run(
     linux::file::make_private_folder(&config.root_dir).map_err(io)?;
     let client = cluster.client().clone();
     let kubelet = Arc::new(Kubelet {
-        events: Recorder::new(client.clone(), "kubelet", &config.node_name),
+        events: Recorder::with_clock(client.clone(), "kubelet", &config.node_name, config.clock.clone()),
         objects: Objects::new(client.clone()),
         config,
         client: client.clone(),
@@ -72,7 +72,7 @@ pub async fn run(
     let files = StaticPods::start(
         kubelet.config.static_pod_path.clone(),
         &kubelet.config.node_name,
-        Clock::system(),
+        kubelet.config.clock.clone(),
         shutdown.clone(),
     );
     let in_api = cluster.caches().start::<Pod>(format!("spec.nodeName={}", kubelet.config.node_name));
@@ -125,7 +125,7 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
         let (kubelet, pods, stats) = (kubelet.clone(), pods.clone(), stats.clone());
         move || {
             let (kubelet, pods, stats) = (kubelet.clone(), pods.clone(), stats.clone());
-            async move { stats.summary(&kubelet, &pods).await.map_err(|error| error.to_string()) }
+            async move { stats.summary(&kubelet, &pods).await }
         }
     };
     let (for_cadvisor, for_resource) = (summary.clone(), summary.clone());
@@ -133,7 +133,7 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
     Statistics {
         summary: statistic(move |_| {
             let summary = summary();
-            async move { serde_json::to_vec(&summary.await?).map_err(|error| error.to_string()) }
+            async move { Ok(serde_json::to_vec(&summary.await?)?) }
         }),
         cadvisor: statistic(move |_| {
             let summary = for_cadvisor();
@@ -154,7 +154,7 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
 
 fn statistic<F>(answer: impl Fn(String) -> F + Send + Sync + 'static) -> Statistic
 where
-    F: Future<Output = Result<Vec<u8>, String>> + Send + 'static,
+    F: Future<Output = Result<Vec<u8>, Error>> + Send + 'static,
 {
     Arc::new(move |query| {
         let answer = answer(query);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use component_base::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
@@ -43,11 +44,12 @@ struct Kept {
 pub struct Tokens {
     client: kube::Client,
     kept: Mutex<HashMap<Key, Kept>>,
+    clock: Clock,
 }
 
 impl Tokens {
-    pub fn new(client: kube::Client) -> Tokens {
-        Tokens { client, kept: Mutex::default() }
+    pub fn new(client: kube::Client, clock: Clock) -> Tokens {
+        Tokens { client, kept: Mutex::default(), clock }
     }
 
     /// A token of the pod's service account that ends with the pod; the API's own audience when none is given.
@@ -74,7 +76,7 @@ impl Tokens {
     ) -> Result<(String, Timestamp), TokenError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let key = Key { uid, audience: audience.to_owned(), lifetime_seconds };
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let kept = self.kept.lock().get(&key).cloned();
         if let Some(kept) = kept.as_ref().filter(|kept| now < kept.renew) {
             return Ok((kept.token.clone(), kept.expires));

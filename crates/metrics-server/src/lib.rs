@@ -14,14 +14,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
-use reconcile::{Cluster, Shutdown};
+use reconcile::{Clock, Cluster, Shutdown};
 
 use scrape::Scraper;
 
 /// The APIService that this is.
 pub const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// How often kubelets are asked while somebody wants to know.
     pub resolution: Duration,
@@ -29,6 +29,7 @@ pub struct Config {
     pub keep: Duration,
     /// The first window, which whoever asks first waits for.
     pub first_window: Duration,
+    pub clock: Clock,
 }
 
 impl Default for Config {
@@ -37,6 +38,7 @@ impl Default for Config {
             resolution: Duration::from_secs(15),
             keep: Duration::from_secs(300),
             first_window: Duration::from_secs(2),
+            clock: Clock::system(),
         }
     }
 }

@@ -21,6 +21,17 @@ const PARALLEL: usize = 16;
 /// How long a kubelet gets to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Why a kubelet does not say what is used.
+#[derive(Debug, thiserror::Error)]
+enum ScrapeError {
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("no answer in time")]
+    Late,
+}
+
 pub struct Scraper {
     config: Config,
     client: Client,
@@ -92,7 +103,7 @@ impl Scraper {
         self.state.lock().windows.retain(|name, _| names.contains(name));
         let asked = futures::stream::iter(names).map(|name| async {
             let answer = tokio::time::timeout(TIMEOUT, self.ask(&name)).await;
-            (name, answer.unwrap_or_else(|_| Err("no answer in time".into())))
+            (name, answer.unwrap_or_else(|_| Err(ScrapeError::Late)))
         });
         let mut asked = asked.buffer_unordered(PARALLEL);
         while let Some((name, answer)) = asked.next().await {
@@ -100,16 +111,20 @@ impl Scraper {
                 Ok(text) => self.state.lock().windows.entry(name).or_default().push(read(&text)),
                 // Old numbers are worse than none: an autoscaler would act on them.
                 Err(error) => {
-                    tracing::info!(node = name, error, "cannot scrape kubelet metrics");
+                    tracing::info!(node = name, %error, "cannot scrape kubelet metrics");
                     self.state.lock().windows.remove(&name);
                 }
             }
         }
     }
 
-    async fn ask(&self, node: &str) -> Result<String, String> {
+    async fn ask(&self, node: &str) -> Result<String, ScrapeError> {
         let request = http::Request::get(format!("/api/v1/nodes/{node}/proxy/metrics/resource")).body(Vec::new());
-        self.client.request_text(request.map_err(|error| error.to_string())?).await.map_err(|error| error.to_string())
+        Ok(self.client.request_text(request?).await?)
+    }
+
+    pub fn now(&self) -> jiff::Timestamp {
+        self.config.clock.now()
     }
 
     pub fn node(&self, name: &str) -> Option<Usage> {

@@ -78,7 +78,11 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
             scraper.ready().await;
             let found = metadata.iter().filter_map(|it| {
                 let usage = scraper.node(it.name.as_deref()?)?;
-                Some((object("NodeMetrics", it, &usage, json!({"usage": used(&usage)})), usage, vec![usage]))
+                Some((
+                    object("NodeMetrics", it, &usage, json!({"usage": used(&usage)}), scraper.now()),
+                    usage,
+                    vec![usage],
+                ))
             });
             let found: Vec<_> = found.collect();
             ("NodeMetrics", one_or_all(found, name, "nodes", view)?)
@@ -102,7 +106,7 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
                 let shown: Vec<Value> =
                     containers.iter().map(|(name, usage)| json!({"name": name, "usage": used(usage)})).collect();
                 let all = containers.values().copied().collect();
-                Some((object("PodMetrics", it, &first, json!({"containers": shown})), first, all))
+                Some((object("PodMetrics", it, &first, json!({"containers": shown}), scraper.now()), first, all))
             });
             let found: Vec<_> = found.collect();
             ("PodMetrics", one_or_all(found, name, "pods", view)?)
@@ -234,8 +238,8 @@ fn row((object, first, all): &Found) -> Value {
     json!({"cells": cells, "object": metadata_only(object)})
 }
 
-fn object(kind: &str, of: &ObjectMeta, usage: &Usage, content: Value) -> Value {
-    let mut metadata = json!({"name": of.name, "creationTimestamp": stamp(Timestamp::now().as_millisecond())});
+fn object(kind: &str, of: &ObjectMeta, usage: &Usage, content: Value, now: Timestamp) -> Value {
+    let mut metadata = json!({"name": of.name, "creationTimestamp": stamp(now.as_millisecond())});
     if let Some(namespace) = &of.namespace {
         metadata["namespace"] = namespace.as_str().into();
     }

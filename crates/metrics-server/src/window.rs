@@ -111,13 +111,12 @@ pub fn read(text: &str) -> BTreeMap<Whose, Point> {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, labels, value, at)) = sample(line) else { continue };
         let label = |wanted: &str| labels.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.clone());
-        let whose = match name.starts_with("node_") {
-            true => Whose::Node,
-            false => {
-                let names = (label("namespace"), label("pod"), label("container"));
-                let (Some(namespace), Some(pod), Some(container)) = names else { continue };
-                Whose::Container { namespace, pod, container }
-            }
+        let whose = if name.starts_with("node_") {
+            Whose::Node
+        } else {
+            let names = (label("namespace"), label("pod"), label("container"));
+            let (Some(namespace), Some(pod), Some(container)) = names else { continue };
+            Whose::Container { namespace, pod, container }
         };
         let (point, seen) = (points.entry(whose.clone()).or_default(), seen.entry(whose).or_default());
         match name {

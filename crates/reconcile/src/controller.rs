@@ -190,10 +190,9 @@ impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
                 return true;
             }
             for object in [old, new].into_iter().flatten() {
-                keys(&cx, object).into_iter().for_each(|key| match gather.is_zero() {
-                    true => queue.add(key),
-                    false => queue.add_after(key, gather),
-                });
+                keys(&cx, object)
+                    .into_iter()
+                    .for_each(|key| if gather.is_zero() { queue.add(key) } else { queue.add_after(key, gather) });
             }
             true
         });

@@ -17,10 +17,7 @@ pub struct Resource {
 
 impl Resource {
     pub fn api_version(&self) -> String {
-        match self.group.is_empty() {
-            true => self.version.clone(),
-            false => format!("{}/{}", self.group, self.version),
-        }
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     pub fn supports(&self, verbs: &[&str]) -> bool {
@@ -30,9 +27,10 @@ impl Resource {
     /// The path of the collection; of all namespaces where none is given.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
-        match namespace.is_empty() || !self.namespaced {
-            true => format!("{root}/{}/{}", self.api_version(), self.plural),
-            false => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural),
+        if namespace.is_empty() || !self.namespaced {
+            format!("{root}/{}/{}", self.api_version(), self.plural)
+        } else {
+            format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural)
         }
     }
 

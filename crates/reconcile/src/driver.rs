@@ -50,10 +50,7 @@ impl From<Next> for Worked {
 /// it. So a key is left alone after the work on it, the longer the more the look has cost: all changes in the meantime are
 /// looked at together, and one large object takes no more than its share of a processor.
 fn rest_after(cost: Duration) -> Duration {
-    match cost < REST_FROM {
-        true => Duration::ZERO,
-        false => cost.saturating_mul(REST_FACTOR).min(REST_MAX),
-    }
+    if cost < REST_FROM { Duration::ZERO } else { cost.saturating_mul(REST_FACTOR).min(REST_MAX) }
 }
 
 /// Looks that cost less are not worth a wait.
@@ -183,10 +180,7 @@ fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &
             queue.retry(key.clone());
         }
     }
-    match worked.rest.is_zero() {
-        true => queue.done(&key),
-        false => queue.done_after(key, worked.rest),
-    }
+    if worked.rest.is_zero() { queue.done(&key) } else { queue.done_after(key, worked.rest) }
 }
 
 /// Does the writes in order. More of the same kind go out together, but the first ones alone: where one is refused, the

@@ -9,8 +9,7 @@ mod tests;
 use std::future::Future;
 use std::time::Duration;
 
-use component_base::tasks;
-use jiff::Timestamp;
+use component_base::{Clock, tasks};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -20,13 +19,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::Shutdown;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LeaseConfig {
     pub namespace: String,
     pub name: String,
     /// Who this candidate is; no other may have the same.
     pub identity: String,
     pub durations: Durations,
+    /// What the lease is stamped with; how long it lasts is measured by a clock that nobody sets.
+    pub clock: Clock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +200,7 @@ impl Candidate {
             let Some(lease) = self.leases.get_opt(&self.config.name).await?.filter(|lease| self.holds(lease)) else {
                 return Ok(());
             };
-            let now = Some(MicroTime(Timestamp::now()));
+            let now = Some(MicroTime(self.config.clock.now()));
             let spec = LeaseSpec {
                 holder_identity: Some(String::new()),
                 lease_duration_seconds: Some(1),
@@ -248,7 +249,7 @@ impl Candidate {
 
     /// What to write: a renewal where this candidate held the lease already, otherwise a new term.
     fn spec(&self, old: Option<&Lease>) -> LeaseSpec {
-        let now = MicroTime(Timestamp::now());
+        let now = MicroTime(self.config.clock.now());
         let before = old.and_then(|old| old.spec.clone()).unwrap_or_default();
         let renewal = old.is_some_and(|old| self.holds(old));
         let transitions = before.lease_transitions.unwrap_or(0);

@@ -308,9 +308,10 @@ fn encoded(object: &impl serde::Serialize) -> Value {
 fn collection<K: Kind>(namespace: &str) -> String {
     let root = if <K as k8s_openapi::Resource>::GROUP.is_empty() { "/api" } else { "/apis" };
     let (version, plural) = (<K as k8s_openapi::Resource>::API_VERSION, <K as k8s_openapi::Resource>::URL_PATH_SEGMENT);
-    match namespace.is_empty() {
-        true => format!("{root}/{version}/{plural}"),
-        false => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+    if namespace.is_empty() {
+        format!("{root}/{version}/{plural}")
+    } else {
+        format!("{root}/{version}/namespaces/{namespace}/{plural}")
     }
 }
 

@@ -36,7 +36,7 @@ impl Configuration {
         };
         let path = paths.iter().find(is_configuration).ok_or_else(|| Error::NoConfiguration(folder.to_owned()))?;
         let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })?;
-        parse(&bytes).map_err(|message| Error::Configuration { path: path.clone(), message })
+        parse(&bytes).map_err(|source| Error::Configuration { path: path.clone(), source })
     }
 
     /// Whether the version of the configuration has this command.
@@ -50,25 +50,41 @@ impl Configuration {
     }
 }
 
-fn parse(bytes: &[u8]) -> std::result::Result<Configuration, String> {
-    let mut value: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+/// What of a network configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("it has no name")]
+    NoName,
+    #[error("cniVersion {0:?} is not between 0.3.0 and 1.1.0")]
+    Version(Option<String>),
+    #[error("plugins is not a list")]
+    Plugins,
+    #[error("a plugin has no usable type")]
+    PluginType,
+    #[error("it lists no plugins")]
+    NoPlugins,
+}
+
+fn parse(bytes: &[u8]) -> std::result::Result<Configuration, ConfigurationError> {
+    let mut value: Map<String, Value> = serde_json::from_slice(bytes)?;
     let text = |value: &Map<String, Value>, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let flag = |value: &Map<String, Value>, key: &str| match value.get(key) {
         Some(Value::Bool(flag)) => *flag,
         Some(Value::String(flag)) => flag.eq_ignore_ascii_case("true"),
         _ => false,
     };
-    let name = text(&value, "name").filter(|name| !name.is_empty()).ok_or("it has no name")?;
+    let name = text(&value, "name").filter(|name| !name.is_empty()).ok_or(ConfigurationError::NoName)?;
     let (check_disabled, gc_disabled) = (flag(&value, "disableCheck"), flag(&value, "disableGC"));
     // Of several versions the newest that we speak is taken.
     let listed = value.get("cniVersions").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let versions = listed.map(str::to_owned).chain(text(&value, "cniVersion"));
     let version = versions.filter(|version| spoken(version)).max_by_key(|version| number(version));
-    let version =
-        version.ok_or_else(|| format!("cniVersion {:?} is not between 0.3.0 and 1.1.0", text(&value, "cniVersion")))?;
+    let version = version.ok_or_else(|| ConfigurationError::Version(text(&value, "cniVersion")))?;
     let plugins = match value.remove("plugins") {
         Some(Value::Array(plugins)) => plugins,
-        Some(_) => return Err("plugins is not a list".to_owned()),
+        Some(_) => return Err(ConfigurationError::Plugins),
         None => vec![Value::Object(value)],
     };
     let mut parsed = Vec::new();
@@ -77,11 +93,11 @@ fn parse(bytes: &[u8]) -> std::result::Result<Configuration, String> {
             Value::Object(plugin) if text(&plugin, "type").is_some_and(|kind| !kind.contains('/')) => {
                 parsed.push(plugin)
             }
-            _ => return Err("a plugin has no usable type".to_owned()),
+            _ => return Err(ConfigurationError::PluginType),
         }
     }
     if parsed.is_empty() {
-        return Err("it lists no plugins".to_owned());
+        return Err(ConfigurationError::NoPlugins);
     }
     Ok(Configuration { name, version, plugins: parsed, check_disabled, gc_disabled })
 }

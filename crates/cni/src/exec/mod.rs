@@ -19,6 +19,9 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::{Error, Result, check_sandbox, write_atomically};
+pub use configuration::ConfigurationError;
+pub use plugin::PluginError;
+
 use configuration::Configuration;
 use plugin::{Attachment, Command};
 

@@ -64,11 +64,11 @@ pub async fn run(
     previous: Option<&Value>,
 ) -> Result<Option<Value>> {
     let kind = plugin["type"].as_str().unwrap_or_default().to_owned();
-    let fail = |message: String| Error::Plugin { plugin: kind.clone(), command: command.word(), message };
+    let fail = |source: PluginError| Error::Plugin { plugin: kind.clone(), command: command.word(), source };
     let path = find(config, plugin)?;
     let input = input(configuration, plugin, attachment, previous);
     let mut process = std::process::Command::new(path);
-    let folders = std::env::join_paths(&config.bin_dirs).map_err(|error| fail(error.to_string()))?;
+    let folders = std::env::join_paths(&config.bin_dirs).map_err(|error| fail(error.into()))?;
     process.env("CNI_COMMAND", command.variable()).env("CNI_PATH", folders);
     if !attachment.container.is_empty() {
         process
@@ -82,8 +82,8 @@ pub async fn run(
         Some(namespace) => linux::netns::run_in(&namespace, || execute(process, &input)).and_then(|done| done),
         None => execute(process, &input),
     };
-    let output = tokio::task::spawn_blocking(start).await.map_err(|error| fail(error.to_string()))?;
-    answer(command, output.map_err(|error| fail(error.to_string()))?).map_err(fail)
+    let output = tokio::task::spawn_blocking(start).await.map_err(|error| fail(error.into()))?;
+    answer(command, output.map_err(|error| fail(error.into()))?).map_err(fail)
 }
 
 /// The plugin's program, in the first folder that has it.
@@ -127,7 +127,25 @@ fn input(
     serde_json::to_vec(&input).expect("a configuration can be written")
 }
 
-fn answer(command: Command, output: Output) -> std::result::Result<Option<Value>, String> {
+/// What came of a plugin's program.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    #[error(transparent)]
+    Folders(#[from] std::env::JoinPathsError),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// In the plugin's own words.
+    #[error("{0}")]
+    Said(String),
+    #[error("{status}: {said:?}")]
+    Ended { status: std::process::ExitStatus, said: String },
+    #[error("its answer: {0}")]
+    Answer(#[source] serde_json::Error),
+}
+
+fn answer(command: Command, output: Output) -> std::result::Result<Option<Value>, PluginError> {
     let value = serde_json::from_slice::<Value>(&output.stdout);
     if !output.status.success() {
         let value = value.unwrap_or_default();
@@ -136,14 +154,14 @@ fn answer(command: Command, output: Output) -> std::result::Result<Option<Value>
         return Err(match (text, details) {
             ("", _) => {
                 let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
-                format!("{}: {said:?}", output.status)
+                PluginError::Ended { status: output.status, said }
             }
-            (text, "") => text.to_owned(),
-            (text, details) => format!("{text}; {details}"),
+            (text, "") => PluginError::Said(text.to_owned()),
+            (text, details) => PluginError::Said(format!("{text}; {details}")),
         });
     }
     match command {
-        Command::Add if !output.stdout.is_empty() => value.map(Some).map_err(|error| format!("its answer: {error}")),
+        Command::Add if !output.stdout.is_empty() => value.map(Some).map_err(PluginError::Answer),
         _ => Ok(None),
     }
 }

@@ -321,9 +321,10 @@ impl<'a> Compiler<'a> {
         protocol: u8,
         name: &str,
     ) -> BTreeSet<(IpAddr, u8, u16)> {
-        let pods: Vec<(&Key, &PodFacts)> = match rule.peers.is_empty() {
-            true => self.facts.pods.iter().collect(),
-            false => rule.peers.iter().flat_map(|peer| self.selected(key, peer)).collect(),
+        let pods: Vec<(&Key, &PodFacts)> = if rule.peers.is_empty() {
+            self.facts.pods.iter().collect()
+        } else {
+            rule.peers.iter().flat_map(|peer| self.selected(key, peer)).collect()
         };
         let mut targets = BTreeSet::new();
         for (key, pod) in pods {

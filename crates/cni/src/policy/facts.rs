@@ -167,10 +167,8 @@ fn pod_facts(pod: &Pod) -> Option<PodFacts> {
 fn policy(object: &NetworkPolicy) -> Policy {
     let spec = object.spec.clone().unwrap_or_default();
     let types = spec.policy_types.unwrap_or_default();
-    let speaks = |name: &str, by_default: bool| match types.is_empty() {
-        true => by_default,
-        false => types.iter().any(|one| one == name),
-    };
+    let speaks =
+        |name: &str, by_default: bool| if types.is_empty() { by_default } else { types.iter().any(|one| one == name) };
     let (ingress, egress) = (spec.ingress.unwrap_or_default(), spec.egress.unwrap_or_default());
     let (speaks_ingress, speaks_egress) = (speaks("Ingress", true), speaks("Egress", !egress.is_empty()));
     let ingress = ingress.iter().map(|rule| read_rule(rule.from.as_deref(), rule.ports.as_deref()));

@@ -185,9 +185,10 @@ fn nodes_name(is_four: bool) -> &'static str {
 }
 
 fn fields(is_four: bool) -> (PacketField, PacketField) {
-    match is_four {
-        true => (PacketField::Ip4Saddr, PacketField::Ip4Daddr),
-        false => (PacketField::Ip6Saddr, PacketField::Ip6Daddr),
+    if is_four {
+        (PacketField::Ip4Saddr, PacketField::Ip4Daddr)
+    } else {
+        (PacketField::Ip6Saddr, PacketField::Ip6Daddr)
     }
 }
 

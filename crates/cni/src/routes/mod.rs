@@ -50,15 +50,20 @@ impl Backend {
     }
 }
 
-impl std::str::FromStr for Backend {
-    type Err = String;
+/// A way between nodes that there is not.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0:?} is none of auto, host-gw, vxlan")]
+pub struct UnknownBackend(String);
 
-    fn from_str(text: &str) -> std::result::Result<Backend, String> {
+impl std::str::FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(text: &str) -> std::result::Result<Backend, UnknownBackend> {
         match text {
             "auto" => Ok(Backend::Auto),
             "host-gw" => Ok(Backend::HostGateway),
             "vxlan" => Ok(Backend::Vxlan),
-            _ => Err(format!("{text:?} is none of auto, host-gw, vxlan")),
+            _ => Err(UnknownBackend(text.to_owned())),
         }
     }
 }
@@ -99,10 +104,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the routes right until told to stop; then leaves them as they are.
 pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdown: Shutdown) -> Result<()> {
-    let selector = match config.own_node_only {
-        true => format!("metadata.name={}", config.node_name),
-        false => String::new(),
-    };
+    let selector = if config.own_node_only { format!("metadata.name={}", config.node_name) } else { String::new() };
     let nodes = cluster.caches().start::<Node>(selector);
     let own_node: Api<Node> = Api::all(cluster.client().clone());
     let woken = Arc::new(Notify::new());
@@ -269,8 +271,9 @@ impl Keeper {
 }
 
 fn log_change(change: &Change, repairing: bool) {
-    match repairing {
-        true => tracing::warn!(change = %change, "restoring route to another node that another program changed"),
-        false => tracing::info!(change = %change, "updating routes to other nodes"),
+    if repairing {
+        tracing::warn!(change = %change, "restoring route to another node that another program changed")
+    } else {
+        tracing::info!(change = %change, "updating routes to other nodes")
     }
 }

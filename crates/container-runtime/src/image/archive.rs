@@ -80,10 +80,7 @@ async fn import_all(inner: &Arc<Inner>, path: &Path) -> Result<Vec<String>, Imag
                 repo_digests: image.repo_digests,
                 pinned: false,
             })?;
-            match image.repo_tags.is_empty() {
-                true => names.push(committed.id.clone()),
-                false => names.extend(image.repo_tags),
-            }
+            if image.repo_tags.is_empty() { names.push(committed.id.clone()) } else { names.extend(image.repo_tags) }
         }
         drop(workspace);
         Ok(names)
@@ -112,9 +109,10 @@ fn find_images(source: &Source) -> Result<Vec<Found>, ImageError> {
     if source.has("index.json") {
         return find_in_layout(source);
     }
-    match source.has("manifest.json") {
-        true => find_in_docker_archive(source),
-        false => Err(ImageError::Invalid("unrecognized image format: neither index.json nor manifest.json".to_owned())),
+    if source.has("manifest.json") {
+        find_in_docker_archive(source)
+    } else {
+        Err(ImageError::Invalid("unrecognized image format: neither index.json nor manifest.json".to_owned()))
     }
 }
 
@@ -286,9 +284,10 @@ impl Source {
         let mut bytes = Vec::new();
         let file = self.file(path)?;
         file.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(disk("read", Path::new(path)))?;
-        match bytes.len() as u64 > DOCUMENT_BYTES_MAX {
-            true => Err(ImageError::Invalid(format!("{path} is larger than {DOCUMENT_BYTES_MAX} bytes"))),
-            false => Ok(bytes),
+        if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
+            Err(ImageError::Invalid(format!("{path} is larger than {DOCUMENT_BYTES_MAX} bytes")))
+        } else {
+            Ok(bytes)
         }
     }
 

@@ -140,12 +140,11 @@ impl Index {
             // A digest came with its tag and goes with it.
             image.repo_digests.retain(|digest| repository_of(digest) != repository);
         }
-        let removal = match image.repo_tags.is_empty() && image.repo_digests.is_empty() {
-            true => {
-                self.images.remove(&id);
-                Removal::Removed
-            }
-            false => Removal::Untagged,
+        let removal = if image.repo_tags.is_empty() && image.repo_digests.is_empty() {
+            self.images.remove(&id);
+            Removal::Removed
+        } else {
+            Removal::Untagged
         };
         self.rebuild_names();
         removal

@@ -284,9 +284,10 @@ impl Unpacker<'_> {
         }
         self.next_check = (self.written + FREE_CHECK_BYTES, self.unpacked.inodes + FREE_CHECK_ENTRIES);
         let free = rustix::fs::statvfs(self.target).map_err(disk("look at", self.target))?;
-        match free.f_bavail.saturating_mul(free.f_frsize) < self.limits.disk_reserve_bytes {
-            true => Err(ImageError::TooLarge("no space left on device: layer does not fit".to_owned())),
-            false => Ok(()),
+        if free.f_bavail.saturating_mul(free.f_frsize) < self.limits.disk_reserve_bytes {
+            Err(ImageError::TooLarge("no space left on device: layer does not fit".to_owned()))
+        } else {
+            Ok(())
         }
     }
 
@@ -353,9 +354,10 @@ impl Read for Meter {
         let read = self.reader.read(buffer)?;
         self.hash.update(&buffer[..read]);
         self.read += read as u64;
-        match self.read > self.bytes_max {
-            true => Err(io::Error::other(Exceeded(format!("layer unpacks to more than {} bytes", self.bytes_max)))),
-            false => Ok(read),
+        if self.read > self.bytes_max {
+            Err(io::Error::other(Exceeded(format!("layer unpacks to more than {} bytes", self.bytes_max))))
+        } else {
+            Ok(read)
         }
     }
 }

@@ -292,9 +292,10 @@ pub(crate) fn verified(bytes: Vec<u8>, descriptor: &Descriptor) -> Result<Vec<u8
         let (digest, size, got) = (&descriptor.digest, descriptor.size, bytes.len());
         return Err(ImageError::Invalid(format!("failed size validation: {digest} has {size} bytes, but {got} came")));
     }
-    match found == descriptor.digest {
-        true => Ok(bytes),
-        false => Err(ImageError::Invalid(format!("unexpected digest {found}, expected {}", descriptor.digest))),
+    if found == descriptor.digest {
+        Ok(bytes)
+    } else {
+        Err(ImageError::Invalid(format!("unexpected digest {found}, expected {}", descriptor.digest)))
     }
 }
 

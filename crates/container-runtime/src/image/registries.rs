@@ -171,13 +171,10 @@ impl Registries {
             Some(pair) if auth.username.is_empty() => pair,
             _ => (auth.username.clone(), auth.password.clone()),
         };
-        match auth.identity_token.is_empty() {
-            true => Some(Credentials { username, password, registry_token: String::new() }),
-            false => Some(Credentials {
-                username: String::new(),
-                password: auth.identity_token.clone(),
-                ..Default::default()
-            }),
+        if auth.identity_token.is_empty() {
+            Some(Credentials { username, password, registry_token: String::new() })
+        } else {
+            Some(Credentials { username: String::new(), password: auth.identity_token.clone(), ..Default::default() })
         }
     }
 }

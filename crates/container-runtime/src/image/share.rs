@@ -71,9 +71,10 @@ fn clone_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         for entry in std::fs::read_dir(&from)? {
             let entry = entry?;
             let target = to.join(entry.file_name());
-            match entry.file_type()?.is_dir() {
-                true => waiting.push((entry.path(), target)),
-                false => link_or_copy(&entry.path(), &target)?,
+            if entry.file_type()?.is_dir() {
+                waiting.push((entry.path(), target))
+            } else {
+                link_or_copy(&entry.path(), &target)?
             }
         }
         folders.push((from, to, metadata));

@@ -327,9 +327,10 @@ fn without_nul(mut bytes: Vec<u8>) -> Vec<u8> {
 fn header_path(header: &[u8; BLOCK]) -> Vec<u8> {
     let name = without_nul(header[..100].to_vec());
     // Only POSIX archives have a prefix; GNU keeps times in its place.
-    match &header[257..263] == b"ustar\0" && header[345] != 0 {
-        true => [without_nul(header[345..500].to_vec()).as_slice(), b"/", &name].concat(),
-        false => name,
+    if &header[257..263] == b"ustar\0" && header[345] != 0 {
+        [without_nul(header[345..500].to_vec()).as_slice(), b"/", &name].concat()
+    } else {
+        name
     }
 }
 
@@ -367,9 +368,10 @@ fn time(text: &str) -> Option<(i64, u32)> {
     let seconds: i64 = whole.parse().ok()?;
     let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
     let nanoseconds: u32 = digits.parse().ok()?;
-    match whole.starts_with('-') && nanoseconds > 0 {
-        true => Some((seconds - 1, 1_000_000_000 - nanoseconds)),
-        false => Some((seconds, nanoseconds)),
+    if whole.starts_with('-') && nanoseconds > 0 {
+        Some((seconds - 1, 1_000_000_000 - nanoseconds))
+    } else {
+        Some((seconds, nanoseconds))
     }
 }
 

@@ -105,14 +105,12 @@ pub(crate) fn clean(root: &Path) -> Result<BTreeSet<String>, ImageError> {
             Ok(lease) => rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err(),
             Err(_) => false,
         };
-        match is_live {
+        if is_live {
             // Its owner may end and remove the file in this very moment: then it needs nothing.
-            true => protected
-                .extend(std::fs::read_to_string(path.join(LEASE)).unwrap_or_default().lines().map(str::to_owned)),
-            false => {
-                tracing::info!(path = %path.display(), "removed image workspace of an interrupted process");
-                remove(&path)?;
-            }
+            protected.extend(std::fs::read_to_string(path.join(LEASE)).unwrap_or_default().lines().map(str::to_owned))
+        } else {
+            tracing::info!(path = %path.display(), "removed image workspace of an interrupted process");
+            remove(&path)?;
         }
     }
     Ok(protected)

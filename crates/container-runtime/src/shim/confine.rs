@@ -60,34 +60,38 @@ pub(crate) fn become_program(process: &Process, begin: Begin, environment: &[CSt
 }
 
 /// Where the program is, seen from inside the container.
-pub(crate) fn find_program(name: &str, path: Option<&OsStr>) -> Result<PathBuf, String> {
+pub(crate) fn find_program(name: &str, path: Option<&OsStr>) -> Result<PathBuf, Refused> {
     if name.contains('/') {
-        return executable(Path::new(name)).map(|()| PathBuf::from(name)).map_err(|error| match error {
-            Refused::Missing(error) => format!("stat {name}: {}", words(&error)),
-            Refused::Folder => "is a directory".to_string(),
-            Refused::Permission => "permission denied".to_string(),
-        });
+        return executable(Path::new(name)).map(|()| PathBuf::from(name));
     }
     let mut refused = None;
     for folder in path.map(std::env::split_paths).into_iter().flatten() {
         let candidate = folder.join(name);
         match executable(&candidate) {
             Ok(()) if !name.is_empty() => return Ok(candidate),
-            Err(Refused::Permission) => refused = Some("permission denied".to_string()),
+            Err(Refused::Permission) => refused = Some(Refused::Permission),
             _ => {}
         }
     }
-    Err(refused.unwrap_or_else(|| "executable file not found in $PATH".to_string()))
+    Err(refused.unwrap_or(Refused::NotInPath))
 }
 
-enum Refused {
-    Missing(io::Error),
+/// Why a program cannot be run, in the words that Kubernetes users know.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("stat {}: {}", .path.display(), words(.source))]
+    Missing { path: PathBuf, source: io::Error },
+    #[error("is a directory")]
     Folder,
+    #[error("permission denied")]
     Permission,
+    #[error("executable file not found in $PATH")]
+    NotInPath,
 }
 
 fn executable(path: &Path) -> Result<(), Refused> {
-    let metadata = std::fs::metadata(path).map_err(Refused::Missing)?;
+    let metadata = std::fs::metadata(path);
+    let metadata = metadata.map_err(|source| Refused::Missing { path: path.to_path_buf(), source })?;
     if metadata.is_dir() {
         return Err(Refused::Folder);
     }
@@ -116,8 +120,8 @@ mod tests {
     #[test]
     fn programs_are_found_or_refused_in_known_words() {
         let path = Some(OsStr::new("/nowhere:/bin"));
-        assert_eq!(find_program("sh", path), Ok(PathBuf::from("/bin/sh")));
-        assert_eq!(find_program("/bin/sh", None), Ok(PathBuf::from("/bin/sh")));
+        assert_eq!(find_program("sh", path).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(find_program("/bin/sh", None).unwrap(), Path::new("/bin/sh"));
         for (name, words) in [
             ("nope", "executable file not found in $PATH"),
             ("", "executable file not found in $PATH"),
@@ -125,7 +129,7 @@ mod tests {
             ("/bin", "is a directory"),
             ("/etc/passwd", "permission denied"),
         ] {
-            assert_eq!(find_program(name, path), Err(words.to_string()), "{name}");
+            assert_eq!(find_program(name, path).unwrap_err().to_string(), words, "{name}");
         }
     }
 }

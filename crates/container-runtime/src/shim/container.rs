@@ -212,9 +212,10 @@ pub fn input(container: &mut Container) -> io::Result<OwnedFd> {
         let output = container.outputs.first().ok_or_else(closed)?;
         return output.fd.as_fd().try_clone_to_owned();
     }
-    match container.start.stdin_once {
+    if container.start.stdin_once {
         // The shim keeps no copy: when the client closes its own, the container sees the end.
-        true => container.stdin.take().ok_or_else(closed),
-        false => container.stdin.as_ref().ok_or_else(closed)?.try_clone(),
+        container.stdin.take().ok_or_else(closed)
+    } else {
+        container.stdin.as_ref().ok_or_else(closed)?.try_clone()
     }
 }

@@ -15,7 +15,7 @@ use super::cgroups::Groups;
 use super::container::{Container, Phase, READ_SIZE};
 use super::errors::read_reports;
 use super::namespaces::Held;
-use super::protocol::{Answer, Event, Message, Pod, Ready, Request, exit_record};
+use super::protocol::{Answer, Event, Message, Pod, Ready, Refused, Request, exit_record};
 use super::write_json;
 use crate::logs::Stream;
 
@@ -202,7 +202,7 @@ impl Shim {
             Ok(Some((answer, fds))) => self.answer(connection, number, Ok(answer), &fds),
             // Answered later.
             Ok(None) => {}
-            Err(error) => self.answer(connection, number, Err(error.to_string()), &[]),
+            Err(error) => self.answer(connection, number, Err(error.into()), &[]),
         }
     }
 
@@ -216,12 +216,13 @@ impl Shim {
         let (connection, number) = (*connection, *number);
         let (pid, failed) = read_reports(text);
         let result = match (pid, failed) {
-            (Some(pid), None) => running(container, pid),
+            (Some(pid), None) => running(container, pid).map_err(Refused::from),
             (pid, failed) => {
                 if let Some(pid) = pid {
                     let _ = linux::process::kill(pid, 9);
                 }
-                Err(failed.unwrap_or_else(|| "container init was killed before it could start the process".to_string()))
+                let killed = || "container init was killed before it could start the process".to_owned();
+                Err(Refused(failed.unwrap_or_else(killed)))
             }
         };
         let result = match result {
@@ -254,7 +255,7 @@ impl Shim {
             (_, failed) => {
                 self.execs.remove(&exec);
                 let reason = failed.unwrap_or_else(|| "the command could not be started".to_string());
-                self.answer(connection, number, Err(reason), &[]);
+                self.answer(connection, number, Err(Refused(reason)), &[]);
             }
         }
         self.settle();
@@ -318,7 +319,7 @@ impl Shim {
         self.connections.retain(|_, connection| linux::fd_passing::send(connection, &message, &[]).is_ok());
     }
 
-    fn answer(&mut self, connection: u64, number: u64, result: Result<Answer, String>, fds: &[OwnedFd]) {
+    fn answer(&mut self, connection: u64, number: u64, result: Result<Answer, Refused>, fds: &[OwnedFd]) {
         let Some(socket) = self.connections.get(&connection) else { return };
         let message = serde_json::to_vec(&Message::Answer { number, result }).unwrap_or_default();
         let fds: Vec<BorrowedFd> = fds.iter().map(|fd| fd.as_fd()).collect();
@@ -329,22 +330,21 @@ impl Shim {
 }
 
 /// The program runs, or has run: its end is found among the unclaimed then.
-fn running(container: &mut Container, pid: i32) -> Result<i32, String> {
-    let text = |error: io::Error| error.to_string();
-    let number = rustix::process::Pid::from_raw(pid).ok_or("no process")?;
+fn running(container: &mut Container, pid: i32) -> io::Result<i32> {
+    let number = rustix::process::Pid::from_raw(pid).ok_or_else(|| io::Error::other("no process"))?;
     if let Some(console) = container.console.take()
         && let Ok(Some((_, mut fds))) = linux::fd_passing::receive(&console)
         && let Some(master) = fds.pop()
     {
-        container.add_output(master, Stream::Stdout).map_err(text)?;
+        container.add_output(master, Stream::Stdout)?;
     }
     container.started_at = super::now();
     // A process that has ended is a zombie until it is reaped, and only then has no pidfd.
     let pidfd = match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
-        Err(_) => std::fs::File::open("/dev/null").map_err(text)?.into(),
+        Err(_) => std::fs::File::open("/dev/null")?.into(),
     };
-    container.groups = Groups::named(&container.process.cgroup).map_err(text)?;
+    container.groups = Groups::named(&container.process.cgroup)?;
     container.phase = Phase::Running { pid, pidfd };
     Ok(pid)
 }

@@ -33,8 +33,7 @@ pub fn exec(
             linux::process::reset_signals();
             let result = join(init, groups, process, own_users).and_then(|()| {
                 // The PID namespace holds for children only.
-                linux::process::fork()
-                    .map_err(|error| format!("unable to start process: fork: {}", confine::words(&error)))
+                linux::process::fork().map_err(ExecError::Fork)
             });
             match result {
                 Ok(Fork::Parent(pid)) => {
@@ -46,8 +45,8 @@ pub fn exec(
                     errors::report(&report, &Reports::Failed(reason));
                     linux::process::exit_now(126)
                 }
-                Err(reason) => {
-                    errors::report(&report, &Reports::Failed(reason));
+                Err(error) => {
+                    errors::report(&report, &Reports::Failed(error.to_string()));
                     linux::process::exit_now(1)
                 }
             }
@@ -60,22 +59,44 @@ fn inode(path: &str) -> io::Result<u64> {
     Ok(std::fs::metadata(Path::new(path))?.ino())
 }
 
-fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> Result<(), String> {
-    groups.join(std::process::id()).map_err(|error| format!("join cgroups: {error}"))?;
+/// Why a command does not run, in the words that users read.
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error("unable to start process: fork: {}", confine::words(.0))]
+    Fork(#[source] io::Error),
+    #[error("{what}: {source}")]
+    Step { what: &'static str, source: io::Error },
+    #[error("chdir to cwd ({cwd:?}) set in config.json failed: {source}")]
+    WorkingDir { cwd: String, source: rustix::io::Errno },
+    #[error(
+        "current working directory is outside of container mount namespace root -- possible container breakout detected"
+    )]
+    Outside,
+    #[error(transparent)]
+    Right(#[from] rustix::io::Errno),
+    #[error(transparent)]
+    Variable(#[from] std::ffi::NulError),
+}
+
+fn step(what: &'static str) -> impl Fn(io::Error) -> ExecError {
+    move |source| ExecError::Step { what, source }
+}
+
+fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> Result<(), ExecError> {
+    groups.join(std::process::id()).map_err(step("join cgroups"))?;
     if let Some(score) = process.oom_score_adj {
         // Lowering it needs a right that not every machine gives; the command runs all the same.
         let _ = std::fs::write("/proc/self/oom_score_adj", score.to_string());
     }
     // The container must not be able to look into this process before it has become harmless.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-        .map_err(|error| error.to_string())?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     // Before the user namespace: there the few keys that a user may have would end with many commands at once.
-    linux::process::new_session_keyring().map_err(|error| format!("create session keyring: {error}"))?;
+    linux::process::new_session_keyring().map_err(step("create session keyring"))?;
     let mut all = flags::NEW_MOUNT | flags::NET | flags::IPC | flags::UTS | flags::PID | flags::CGROUP;
     if own_users {
         all |= flags::USER;
     }
-    linux::process::set_namespaces(init, all).map_err(|error| format!("join namespaces of the container: {error}"))
+    linux::process::set_namespaces(init, all).map_err(step("join namespaces of the container"))
 }
 
 fn run(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) -> String {
@@ -84,13 +105,12 @@ fn run(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) ->
             let process = Process { args: request.args.clone(), ..process.clone() };
             confine::become_program(&process, confine::Begin::Command, &environment)
         }
-        Err(reason) => reason,
+        Err(error) => error.to_string(),
     }
 }
 
-fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) -> Result<Vec<CString>, String> {
-    let step = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-    rustix::process::setsid().map_err(|error| format!("new session: {error}"))?;
+fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) -> Result<Vec<CString>, ExecError> {
+    rustix::process::setsid().map_err(|error| step("new session")(error.into()))?;
     streams(request, fds).map_err(step("set up streams"))?;
     for limit in &process.limits {
         linux::process::set_limit(limit.resource, limit.soft, limit.hard).map_err(step("set limit"))?;
@@ -110,27 +130,25 @@ fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>
     let entered = rustix::process::chdir(cwd);
     confine::own_streams(process);
     linux::process::set_groups(&process.groups).map_err(step("set groups"))?;
-    rustix::thread::set_keep_capabilities(true).map_err(|error| error.to_string())?;
+    rustix::thread::set_keep_capabilities(true)?;
     linux::process::set_ids(process.uid, process.gid).map_err(step("set user"))?;
-    let have = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
-    rustix::thread::set_capabilities(None, rustix::thread::CapabilitySets { effective: have.permitted, ..have })
-        .map_err(|error| error.to_string())?;
-    rustix::thread::set_keep_capabilities(false).map_err(|error| error.to_string())?;
+    let have = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(None, rustix::thread::CapabilitySets { effective: have.permitted, ..have })?;
+    rustix::thread::set_keep_capabilities(false)?;
     if entered.is_err() {
         // A folder that only the user may enter, not root, on a network file system.
-        rustix::process::chdir(cwd)
-            .map_err(|error| format!("chdir to cwd ({cwd:?}) set in config.json failed: {error}"))?;
+        rustix::process::chdir(cwd).map_err(|source| ExecError::WorkingDir { cwd: cwd.to_owned(), source })?;
     }
     inside_container()?;
     environment(process)
 }
 
 /// The folder may have been a link through `/proc` to a folder of the host.
-fn inside_container() -> Result<(), String> {
-    let cwd = rustix::process::getcwd(Vec::new()).map_err(|error| format!("current working directory: {error}"))?;
+fn inside_container() -> Result<(), ExecError> {
+    let cwd = rustix::process::getcwd(Vec::new()).map_err(|error| step("current working directory")(error.into()))?;
     match cwd.as_bytes().first() {
         Some(b'/') => Ok(()),
-        _ => Err("current working directory is outside of container mount namespace root -- possible container breakout detected".into()),
+        _ => Err(ExecError::Outside),
     }
 }
 
@@ -142,9 +160,8 @@ fn streams(request: &Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
         return Ok(());
     }
     let null = || std::fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-    let mut next = |wanted: bool| match wanted {
-        true => fds.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)),
-        false => null(),
+    let mut next = |wanted: bool| {
+        if wanted { fds.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)) } else { null() }
     };
     rustix::stdio::dup2_stdin(next(request.stdin)?.as_fd())?;
     rustix::stdio::dup2_stdout(next(request.stdout)?.as_fd())?;
@@ -152,13 +169,9 @@ fn streams(request: &Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-fn environment(process: &Process) -> Result<Vec<CString>, String> {
-    let mut environment: Vec<CString> = process
-        .env
-        .iter()
-        .map(|entry| CString::new(entry.as_bytes()))
-        .collect::<Result<_, _>>()
-        .map_err(|e| e.to_string())?;
+fn environment(process: &Process) -> Result<Vec<CString>, ExecError> {
+    let mut environment: Vec<CString> =
+        process.env.iter().map(|entry| CString::new(entry.as_bytes())).collect::<Result<_, _>>()?;
     let has = |name: &str| process.env.iter().any(|entry| entry.starts_with(name));
     if !has("HOME=") {
         environment.extend(CString::new(format!("HOME={}", home(process.uid))));

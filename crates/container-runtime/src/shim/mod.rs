@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use linux::process::Fork;
-use protocol::{Pod, Ready, SETUP, SOCKET};
+use protocol::{Pod, Ready, Refused, SETUP, SOCKET};
 
 /// Becomes the shim of the pod whose folder is the only argument. Called before any thread is started. Says on its
 /// standard output whether the pod is there, in JSON, and goes on in the background.
@@ -31,7 +31,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ! {
     match run(&folder) {
         Ok(()) => std::process::exit(0),
         Err(error) => {
-            say(&Err(error.to_string()));
+            say(&Err(error.into()));
             std::process::exit(1)
         }
     }
@@ -63,7 +63,7 @@ fn run(folder: &Path) -> io::Result<()> {
     shim.run()
 }
 
-fn say(result: &Result<Ready, String>) {
+fn say(result: &Result<Ready, Refused>) {
     let text = serde_json::to_string(result).unwrap_or_default();
     // Whoever asked may be gone.
     let _ = writeln!(io::stdout(), "{text}");

@@ -1,6 +1,7 @@
 //! The protocol between the runtime and a shim.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -182,9 +183,21 @@ pub struct Limit {
     pub hard: u64,
 }
 
+/// Why a shim did not do what it was asked, in the words that users of the runtime read. Between the processes it is its text alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(transparent)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        Refused(error.to_string())
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    Answer { number: u64, result: Result<Answer, String> },
+    Answer { number: u64, result: Result<Answer, Refused> },
     Event(Event),
 }
 

@@ -59,7 +59,7 @@ pub fn start(request: &Start, namespaces: &Held) -> io::Result<Starting> {
             drop(ours);
             let report = Rc::new(report);
             if let Err(error) = create(request, namespaces, process, theirs, report.clone()) {
-                errors::report(&report, &Reports::Failed(error));
+                errors::report(&report, &Reports::Failed(error.to_string()));
                 linux::process::exit_now(1);
             }
             linux::process::exit_now(0)
@@ -78,33 +78,47 @@ fn null() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open("/dev/null")?.into())
 }
 
+/// Why a container does not run, in the words that users read.
+#[derive(Debug, thiserror::Error)]
+enum CreateError {
+    #[error("{what}: {source}")]
+    Step { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// What it said, and what it only wrote into its log.
+    #[error("{0}")]
+    Libcontainer(String),
+}
+
+fn step<E: Into<Box<dyn std::error::Error + Send + Sync>>>(what: &'static str) -> impl Fn(E) -> CreateError {
+    move |error| CreateError::Step { what, source: error.into() }
+}
+
 fn create(
     request: &Start,
     namespaces: &Held,
     process: Process,
     streams: Streams,
     report: Rc<OwnedFd>,
-) -> Result<(), String> {
+) -> Result<(), CreateError> {
     linux::process::reset_signals();
-    Groups::join_named(&process.cgroup, std::process::id()).map_err(|error| format!("join cgroup: {error}"))?;
+    Groups::join_named(&process.cgroup, std::process::id()).map_err(step("join cgroup"))?;
     // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
-    namespaces.join().map_err(|error| format!("join namespaces of the sandbox: {error}"))?;
+    namespaces.join().map_err(step("join namespaces of the sandbox"))?;
     // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
     // has nothing to clean up.
-    linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("create mount namespace: {error}"))?;
-    linux::chroot::make_root_pivotable().map_err(|error| format!("leave the chroot that knarr runs in: {error}"))?;
+    linux::process::unshare(flags::NEW_MOUNT).map_err(step("create mount namespace"))?;
+    linux::chroot::make_root_pivotable().map_err(step("leave the chroot that knarr runs in"))?;
     crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
-        .map_err(|error| format!("mount root file system: {error}"))?;
-    linux::process::new_session_keyring().map_err(|error| format!("create session keyring: {error}"))?;
+        .map_err(step("mount root file system"))?;
+    linux::process::new_session_keyring().map_err(step("create session keyring"))?;
     let rootfs = request.folder.join(ROOTFS);
     // Where it cannot be made, entering it fails, and that is what users know how to read.
     let _ = super::working_dir::make(&request.folder, &rootfs, &process.cwd, namespaces.users().as_ref());
     for image in &request.images {
         crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path)
-            .map_err(|error| format!("mount image volume: {error}"))?;
+            .map_err(step("mount image volume"))?;
     }
     if let Some(users) = namespaces.users() {
-        super::volumes::place(&request.folder, &users).map_err(|error| format!("map owners of volumes: {error}"))?;
+        super::volumes::place(&request.folder, &users).map_err(step("map owners of volumes"))?;
     }
     let details = errors::collect();
     let restricted = (process.cgroup.clone(), process.confinement.clone());
@@ -116,19 +130,19 @@ fn create(
         .with_stdout(streams.stdout)
         .with_stderr(streams.stderr)
         .with_root_path(request.folder.join("libcontainer"))
-        .map_err(|error| errors::chain(&error))?
+        .map_err(|error| CreateError::Libcontainer(errors::chain(&error)))?
         .as_init(&request.folder)
         .with_systemd(false)
         .with_detach(true)
         .build();
-    let mut container = built.map_err(|error| details.explain(&error))?;
+    let mut container = built.map_err(|error| CreateError::Libcontainer(details.explain(&error)))?;
     let pid = container.pid().map(|pid| pid.as_raw()).unwrap_or_default();
     errors::report(&report, &Reports::Pid(pid));
     linux::cgroup::Cgroups::detect()
         .group(&restricted.0)
         .and_then(|group| restricted.1.restrict(&group))
-        .map_err(|error| format!("set device cgroup program: {error}"))?;
-    container.start().map_err(|error| details.explain(&error))
+        .map_err(step("set device cgroup program"))?;
+    container.start().map_err(|error| CreateError::Libcontainer(details.explain(&error)))
 }
 
 /// What libcontainer calls when everything around the program is done.

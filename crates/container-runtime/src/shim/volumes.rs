@@ -20,9 +20,10 @@ pub fn place(folder: &Path, users: &Users) -> io::Result<()> {
         let Some(source) = mount.source().clone() else { continue };
         let place = folder.join(format!("mount-{number}"));
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", source.display()));
-        match std::fs::metadata(&source).map_err(failed)?.is_dir() {
-            true => std::fs::create_dir_all(&place)?,
-            false => linux::file::make_if_missing(&place, 0o600)?,
+        if std::fs::metadata(&source).map_err(failed)?.is_dir() {
+            std::fs::create_dir_all(&place)?
+        } else {
+            linux::file::make_if_missing(&place, 0o600)?
         }
         match linux::idmap::bind(&source, &place, users.namespace.as_fd()) {
             Ok(()) => {}

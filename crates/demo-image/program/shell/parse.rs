@@ -1,5 +1,7 @@
 //! From text to statements.
 
+use crate::error::Result;
+
 pub enum Statement {
     Simple(Simple),
     And(Box<Statement>, Box<Statement>),
@@ -62,13 +64,10 @@ enum Token {
     Redirect { stream: u8, append: bool, copies: bool },
 }
 
-pub fn parse(script: &str) -> Result<Vec<Statement>, String> {
+pub fn parse(script: &str) -> Result<Vec<Statement>> {
     let mut parser = Parser { tokens: tokens(script)?, at: 0 };
     let statements = parser.list(&[])?;
-    match parser.at == parser.tokens.len() {
-        true => Ok(statements),
-        false => Err("unexpected end of a block".to_owned()),
-    }
+    if parser.at == parser.tokens.len() { Ok(statements) } else { Err("unexpected end of a block".into()) }
 }
 
 struct Parser {
@@ -84,19 +83,19 @@ impl Parser {
         }
     }
 
-    fn expect(&mut self, keyword: &str) -> Result<(), String> {
+    fn expect(&mut self, keyword: &str) -> Result<()> {
         while matches!(self.tokens.get(self.at), Some(Token::Semicolon)) {
             self.at += 1;
         }
         if self.keyword() != Some(keyword) {
-            return Err(format!("{keyword:?} is missing"));
+            return Err(format!("{keyword:?} is missing").into());
         }
         self.at += 1;
         Ok(())
     }
 
     /// Statements until one of these keywords, which is left there.
-    fn list(&mut self, ends: &[&str]) -> Result<Vec<Statement>, String> {
+    fn list(&mut self, ends: &[&str]) -> Result<Vec<Statement>> {
         let mut statements = Vec::new();
         while self.at < self.tokens.len() {
             if matches!(self.tokens[self.at], Token::Semicolon) {
@@ -111,7 +110,7 @@ impl Parser {
         Ok(statements)
     }
 
-    fn chain(&mut self) -> Result<Statement, String> {
+    fn chain(&mut self) -> Result<Statement> {
         let mut left = self.statement()?;
         loop {
             let and = match self.tokens.get(self.at) {
@@ -125,7 +124,7 @@ impl Parser {
         }
     }
 
-    fn statement(&mut self) -> Result<Statement, String> {
+    fn statement(&mut self) -> Result<Statement> {
         match self.keyword() {
             Some(keyword @ ("while" | "until")) => {
                 let until = keyword == "until";
@@ -155,7 +154,7 @@ impl Parser {
         }
     }
 
-    fn branches(&mut self, condition: Vec<Statement>) -> Result<Statement, String> {
+    fn branches(&mut self, condition: Vec<Statement>) -> Result<Statement> {
         let then = self.list(&["else", "elif", "fi"])?;
         let otherwise = match self.keyword() {
             Some("else") => {
@@ -178,14 +177,14 @@ impl Parser {
         Ok(Statement::If { condition, then, otherwise })
     }
 
-    fn body(&mut self) -> Result<Vec<Statement>, String> {
+    fn body(&mut self) -> Result<Vec<Statement>> {
         self.expect("do")?;
         let body = self.list(&["done"])?;
         self.expect("done")?;
         Ok(body)
     }
 
-    fn simple(&mut self) -> Result<Statement, String> {
+    fn simple(&mut self) -> Result<Statement> {
         let mut simple = Simple::default();
         loop {
             match self.tokens.get(self.at) {
@@ -199,7 +198,7 @@ impl Parser {
                 Some(Token::Redirect { stream, append, copies }) => {
                     let (stream, append, copies) = (*stream, *append, *copies);
                     let Some(Token::Word(target)) = self.tokens.get(self.at + 1) else {
-                        return Err("a redirection needs a file".to_owned());
+                        return Err("a redirection needs a file".into());
                     };
                     simple.redirections.push(Redirection { stream, append, copies, target: target.clone() });
                     self.at += 2;
@@ -207,9 +206,10 @@ impl Parser {
                 _ => break,
             }
         }
-        match simple.words.is_empty() && simple.assignments.is_empty() && simple.redirections.is_empty() {
-            true => Err("a command is missing".to_owned()),
-            false => Ok(Statement::Simple(simple)),
+        if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirections.is_empty() {
+            Err("a command is missing".into())
+        } else {
+            Ok(Statement::Simple(simple))
         }
     }
 }
@@ -231,7 +231,7 @@ fn is_name(character: char) -> bool {
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-fn tokens(script: &str) -> Result<Vec<Token>, String> {
+fn tokens(script: &str) -> Result<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut word: Option<Word> = None;
     let mut characters = script.chars().peekable();
@@ -251,7 +251,9 @@ fn tokens(script: &str) -> Result<Vec<Token>, String> {
                 tokens.extend(word.take().map(Token::Word));
                 tokens.push(Token::Or);
             }
-            '&' | '|' | '(' | ')' | '`' => return Err(format!("{character:?} is more than this shell understands")),
+            '&' | '|' | '(' | ')' | '`' => {
+                return Err(format!("{character:?} is more than this shell understands").into());
+            }
             '>' | '<' => {
                 // A number right before it names the stream.
                 let number = word.as_ref().and_then(Word::plain).and_then(|text| text.parse().ok());
@@ -297,7 +299,7 @@ fn tokens(script: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-fn double_quoted(characters: &mut Characters, word: &mut Word) -> Result<(), String> {
+fn double_quoted(characters: &mut Characters, word: &mut Word) -> Result<()> {
     loop {
         match characters.next().ok_or("a quote is not closed")? {
             '"' => return Ok(()),
@@ -314,7 +316,7 @@ fn double_quoted(characters: &mut Characters, word: &mut Word) -> Result<(), Str
     }
 }
 
-fn variable(characters: &mut Characters, word: &mut Word, quoted: bool) -> Result<(), String> {
+fn variable(characters: &mut Characters, word: &mut Word, quoted: bool) -> Result<()> {
     let mut name = String::new();
     if characters.next_if_eq(&'(').is_some() {
         let mut depth = 1;
@@ -344,9 +346,10 @@ fn variable(characters: &mut Characters, word: &mut Word, quoted: bool) -> Resul
             name.push(character);
         }
     }
-    match name.is_empty() {
-        true => word.push('$'),
-        false => word.parts.push(Part::Variable { name, quoted }),
+    if name.is_empty() {
+        word.push('$')
+    } else {
+        word.parts.push(Part::Variable { name, quoted })
     }
     Ok(())
 }

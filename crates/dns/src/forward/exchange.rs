@@ -17,10 +17,11 @@ const STRAY_MAX: usize = 64;
 
 pub async fn exchange(upstream: SocketAddr, asked: &Question, timeout: Duration) -> Result<Relayed> {
     let answer = tokio::time::timeout(timeout, by_datagram(upstream, asked, Some(asked.dnssec_ok))).await??;
-    let answer = match answer.code == Code::FormErr as u8 {
+    let answer = if answer.code == Code::FormErr as u8 {
         // Very old resolvers take EDNS for nonsense.
-        true => tokio::time::timeout(timeout, by_datagram(upstream, asked, None)).await??,
-        false => answer,
+        tokio::time::timeout(timeout, by_datagram(upstream, asked, None)).await??
+    } else {
+        answer
     };
     if !answer.truncated {
         return Ok(answer);
@@ -35,10 +36,8 @@ pub async fn exchange(upstream: SocketAddr, asked: &Question, timeout: Duration)
 /// A socket of its own for each question: its port, together with the number, is what a forger would have to guess. Being
 /// connected, it takes nothing from any other address.
 async fn by_datagram(upstream: SocketAddr, asked: &Question, edns: Option<bool>) -> Result<Relayed> {
-    let any: SocketAddr = match upstream.is_ipv4() {
-        true => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        false => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
+    let any: SocketAddr =
+        if upstream.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(upstream).await?;
     let id = rand::rng().random();

@@ -138,10 +138,7 @@ impl Index {
 
     pub(crate) fn set_namespace(&mut self, name: &str, exists: bool) {
         let label: Box<[u8]> = name.to_ascii_lowercase().into_bytes().into();
-        match exists {
-            true => _ = self.namespaces.insert(label),
-            false => _ = self.namespaces.remove(&label),
-        }
+        if exists { _ = self.namespaces.insert(label) } else { _ = self.namespaces.remove(&label) }
     }
 
     /// A Service before and after a change.
@@ -271,8 +268,5 @@ fn slice_of(slice: &EndpointSlice, name: &str) -> Slice {
 }
 
 fn or_one_without_number(ports: Vec<Port>) -> Box<[Port]> {
-    match ports.is_empty() {
-        true => [Port { name: "".into(), protocol: "".into(), number: None }].into(),
-        false => ports.into(),
-    }
+    if ports.is_empty() { [Port { name: "".into(), protocol: "".into(), number: None }].into() } else { ports.into() }
 }

@@ -57,9 +57,10 @@ pub async fn run(worker: Arc<Worker>, stream: TcpStream, address: SocketAddr, tl
             shared.metrics.handshakes_failed.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        match stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            true => speak_http2(worker.clone(), peer, stream, shutdown).await,
-            false => speak_http1(worker.clone(), peer, stream, shutdown).await,
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            speak_http2(worker.clone(), peer, stream, shutdown).await
+        } else {
+            speak_http1(worker.clone(), peer, stream, shutdown).await
         }
         return;
     }

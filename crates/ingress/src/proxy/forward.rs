@@ -282,9 +282,8 @@ impl Transfer<'_> {
         }
         let limit = settings.body_limit.unwrap_or(config.body_bytes_max);
         let send_timeout = settings.send_timeout.unwrap_or(config.client_timeout);
-        let request = request.map(|body| match body.is_end_stream() {
-            true => Upload::Empty,
-            false => Upload::new(body, limit, send_timeout, faults.clone()),
+        let request = request.map(|body| {
+            if body.is_end_stream() { Upload::Empty } else { Upload::new(body, limit, send_timeout, faults.clone()) }
         });
         Ok((request, to_client))
     }
@@ -350,12 +349,13 @@ impl Transfer<'_> {
             }
         }
         let timeout = self.read_timeout();
-        Ok(response.map(|body| match body.is_end_stream() {
-            true => {
+        Ok(response.map(|body| {
+            if body.is_end_stream() {
                 lease.give_back();
                 Answer::Empty
+            } else {
+                Answer::Streaming { body, timeout, lease }
             }
-            false => Answer::Streaming { body, timeout, lease },
         }))
     }
 
@@ -396,9 +396,10 @@ fn answer(status: StatusCode, location: Option<String>, mut record: Record) -> R
     record.status = status.as_u16();
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
     // hyper would send the text over HTTP/2 also to those who asked for the head alone.
-    let body = match record.is_of_head() {
-        true => Download::Empty { _record: record },
-        false => Download::Text { text: Some(Bytes::from(text)), record },
+    let body = if record.is_of_head() {
+        Download::Empty { _record: record }
+    } else {
+        Download::Text { text: Some(Bytes::from(text)), record }
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -72,12 +72,11 @@ pub fn introduce(headers: &mut HeaderMap, client: &Client, host: HeaderValue) {
     let scheme = HeaderValue::from_static(if client.tls { "https" } else { "http" });
     if trusted {
         let before: Vec<&[u8]> = headers.get_all(FORWARDED_FOR).iter().map(HeaderValue::as_bytes).collect();
-        let chain = match before.is_empty() {
-            true => client.address_text.clone(),
-            false => {
-                let joined = [&before.join(&b", "[..]), client.address_text.as_bytes()].join(&b", "[..]);
-                HeaderValue::from_bytes(&joined).unwrap_or_else(|_| client.address_text.clone())
-            }
+        let chain = if before.is_empty() {
+            client.address_text.clone()
+        } else {
+            let joined = [&before.join(&b", "[..]), client.address_text.as_bytes()].join(&b", "[..]);
+            HeaderValue::from_bytes(&joined).unwrap_or_else(|_| client.address_text.clone())
         };
         headers.insert(FORWARDED_FOR, chain);
         let or =
@@ -160,9 +159,10 @@ pub(crate) fn name_of_host(host: &str) -> Cow<'_, str> {
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     let name = name.strip_suffix('.').unwrap_or(name);
-    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(name.to_ascii_lowercase()),
-        false => Cow::Borrowed(name),
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
     }
 }
 

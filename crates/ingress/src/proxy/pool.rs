@@ -346,9 +346,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 async fn open(endpoint: &Endpoint, connectors: &Connectors) -> io::Result<Box<dyn Io>> {
     let stream = TcpStream::connect(endpoint.address).await?;
     stream.set_nodelay(true)?;
-    Ok(match endpoint.protocol.is_tls() {
-        false => Box::new(stream),
-        true => Box::new(connectors.connect(endpoint.protocol.is_http2(), endpoint.address.ip(), stream).await?),
+    Ok(if endpoint.protocol.is_tls() {
+        Box::new(connectors.connect(endpoint.protocol.is_http2(), endpoint.address.ip(), stream).await?)
+    } else {
+        Box::new(stream)
     })
 }
 

@@ -94,8 +94,9 @@ impl Drop for Record {
 /// Nothing in a line may end it or its quotes.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(PART_BYTES_MAX).collect();
-    match short.contains(|character: char| character.is_control() || character == '"' || character == '\\') {
-        true => short.escape_debug().to_string(),
-        false => short,
+    if short.contains(|character: char| character.is_control() || character == '"' || character == '\\') {
+        short.escape_debug().to_string()
+    } else {
+        short
     }
 }

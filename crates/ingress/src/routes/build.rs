@@ -11,6 +11,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Backend, Host, Matcher, Problem, Protocol, Route, Settings, Table};
 use crate::CONTROLLER;
+use crate::certificates::SecretFault;
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const DEFAULT_CLASS_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
@@ -23,7 +24,7 @@ pub struct Objects<'a> {
     pub classes: &'a [Arc<IngressClass>],
     pub service: &'a dyn Fn(&Key) -> Option<Arc<Service>>,
     /// What is wrong with the certificate in a Secret.
-    pub secret_fault: &'a dyn Fn(&Key) -> Option<String>,
+    pub secret_fault: &'a dyn Fn(&Key) -> Option<SecretFault>,
 }
 
 /// Whether an Ingress is for us: by its class, by the annotation that was there before classes, or because it names none and
@@ -290,13 +291,18 @@ impl HostBuilder {
     }
 }
 
+/// The last line of what the parser says, which names the fault; those before it show the place.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct InvalidPattern(String);
+
 /// As nginx does it: from the beginning of the path, whatever the case of its letters.
-fn compile(path: &str) -> Result<Regex, String> {
+fn compile(path: &str) -> Result<Regex, InvalidPattern> {
     let pattern = RegexBuilder::new(&format!("^{}", path.trim_start_matches('^')))
         .case_insensitive(true)
         .size_limit(PATTERN_SIZE_MAX)
         .build();
-    pattern.map_err(|error| error.to_string().lines().last().unwrap_or_default().to_owned())
+    pattern.map_err(|error| InvalidPattern(error.to_string().lines().last().unwrap_or_default().to_owned()))
 }
 
 /// What a Service says of its port.

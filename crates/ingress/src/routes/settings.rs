@@ -122,10 +122,10 @@ impl<'a> Reader<'a> {
         let mut ranges = |names: &[&str]| {
             let found = names.iter().find_map(|name| Some((*name, self.get(name)?)));
             let (name, text) = found?;
-            let read: Result<Vec<IpNet>, String> = text.split(',').map(|one| range(one.trim())).collect();
+            let read: Result<Vec<IpNet>, NoRange> = text.split(',').map(|one| range(one.trim())).collect();
             match read {
                 Ok(ranges) => Some(ranges),
-                Err(wrong) => {
+                Err(NoRange(wrong)) => {
                     let message = format!("annotation {name}: {wrong:?} is not a CIDR range");
                     // Letting everybody in because of a typing error is the one thing that must not happen.
                     refused = Some(format!("{message}, so nothing is served"));
@@ -220,10 +220,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What is neither an address nor a range of them.
+struct NoRange(String);
+
 /// A range, or a single address.
-fn range(text: &str) -> Result<IpNet, String> {
+fn range(text: &str) -> Result<IpNet, NoRange> {
     let single = text.parse::<std::net::IpAddr>().map(IpNet::from);
-    single.or_else(|_| text.parse::<IpNet>()).map_err(|_| text.to_owned())
+    single.or_else(|_| text.parse::<IpNet>()).map_err(|_| NoRange(text.to_owned()))
 }
 
 /// As nginx writes sizes: `8m`, `512k`, `1g`, and 0 for no limit.

@@ -81,7 +81,7 @@ impl World {
                     object::<Service>(json!({"metadata": {"name": key.name}, "spec": {"type": kind, "ports": ports}}))
                 })
             },
-            secret_fault: &|key| (key.name == "missing").then(|| "not found".to_owned()),
+            secret_fault: &|key| (key.name == "missing").then_some(crate::certificates::SecretFault::NotFound),
         })
     }
 

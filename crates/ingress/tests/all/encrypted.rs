@@ -18,9 +18,10 @@ fn curl(world: &World, host: &str, authority: Option<&std::path::Path>, more: &[
         None => command.arg("-k"),
     };
     let output = command.arg(format!("https://{host}/")).output().expect("curl runs");
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

@@ -201,8 +201,8 @@ impl Flags {
 }
 
 /// `30000-32767`, or `30000+2768`.
-fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || format!("{text:?} is not a port range such as 30000-32767");
+fn ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
+    let wrong = || anyhow::anyhow!("{text:?} is not a port range such as 30000-32767");
     let number = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
     let (first, last) = match (text.split_once('-'), text.split_once('+')) {
         (Some((first, last)), _) => (number(first)?, number(last)?),

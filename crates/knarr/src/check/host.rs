@@ -204,9 +204,10 @@ fn firewall(chains: &[Chain]) -> Option<Firewall> {
         return Some(Firewall::Firewalld);
     }
     let drops = chains.iter().find(|chain| chain.drops_forwarded && !chain.table.starts_with("knarr"))?;
-    Some(match chains.iter().any(|chain| chain.name.starts_with("ufw-")) {
-        true => Firewall::Ufw,
-        false => Firewall::Drops { table: drops.table.to_owned(), chain: drops.name.to_owned() },
+    Some(if chains.iter().any(|chain| chain.name.starts_with("ufw-")) {
+        Firewall::Ufw
+    } else {
+        Firewall::Drops { table: drops.table.to_owned(), chain: drops.name.to_owned() }
     })
 }
 

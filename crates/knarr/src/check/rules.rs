@@ -100,9 +100,10 @@ pub enum Starts {
 }
 
 fn root(is_root: bool) -> Finding {
-    match is_root {
-        true => Finding::good("root", ""),
-        false => Finding::missing("root", "only root can make containers: use sudo"),
+    if is_root {
+        Finding::good("root", "")
+    } else {
+        Finding::missing("root", "only root can make containers: use sudo")
     }
 }
 
@@ -177,21 +178,21 @@ fn nftables(host: &Host) -> Finding {
 }
 
 fn overlay(has_overlay: bool) -> Finding {
-    match has_overlay {
-        true => Finding::good("overlay", ""),
-        false => Finding::worse(
+    if has_overlay {
+        Finding::good("overlay", "")
+    } else {
+        Finding::worse(
             "overlay",
             "the kernel does not show it yet; containers' roots are made of layers: modprobe overlay",
-        ),
+        )
     }
 }
 
 fn bridge_rules(has_bridge_rules: bool) -> Finding {
-    match has_bridge_rules {
-        true => Finding::good("bridge rules", ""),
-        false => {
-            Finding::worse("bridge rules", "pods of one node are kept apart by routing instead: modprobe br_netfilter")
-        }
+    if has_bridge_rules {
+        Finding::good("bridge rules", "")
+    } else {
+        Finding::worse("bridge rules", "pods of one node are kept apart by routing instead: modprobe br_netfilter")
     }
 }
 
@@ -242,14 +243,15 @@ fn disk(disk: &Disk, wanted: u64) -> Finding {
             ),
         );
     }
-    match free < wanted {
-        true => Finding::worse(
+    if free < wanted {
+        Finding::worse(
             what,
             format!(
                 "{free_mib} MiB free in {folder}; images want more: free some, or choose another folder with --data-dir"
             ),
-        ),
-        false => Finding::good(what, format!("{free_mib} MiB free in {folder}")),
+        )
+    } else {
+        Finding::good(what, format!("{free_mib} MiB free in {folder}"))
     }
 }
 
@@ -268,10 +270,7 @@ fn port(port: &Port) -> Finding {
         }
         Some(error) => format!("port {number}: {error}; choose another with {flag}"),
     };
-    match port.is_needed {
-        true => Finding::missing(port.what, detail),
-        false => Finding::worse(port.what, detail),
-    }
+    if port.is_needed { Finding::missing(port.what, detail) } else { Finding::worse(port.what, detail) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nlink::TcHandle;
 use nlink::netlink::tc::{NetemConfig, TbfConfig};
 use nlink::util::{Bytes, Percent, Rate};
@@ -94,9 +94,10 @@ async fn set_connected(dir: &Path, at: &Target, connected: bool) -> anyhow::Resu
     let cluster = Cluster::load(dir, &at.name)?;
     let port = cluster.node(&at.node)?.name.as_str();
     let hub = links::inside(machine(&cluster, &cluster.hub_folder())?)?;
-    match connected {
-        true => hub.set_link_up(port).await.context("connect veth of node"),
-        false => hub.set_link_down(port).await.context("disconnect veth of node"),
+    if connected {
+        hub.set_link_up(port).await.context("connect veth of node")
+    } else {
+        hub.set_link_down(port).await.context("disconnect veth of node")
     }
 }
 
@@ -159,16 +160,16 @@ fn bucket(rate: u64) -> TbfConfig {
 }
 
 /// As `tc` writes it: 800bit, 64kbit, 10mbit, 1gbit.
-fn rate(text: &str) -> Result<u64, String> {
+fn rate(text: &str) -> anyhow::Result<u64> {
     let units = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
     let found = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
     let parsed = found.and_then(|(number, factor): (&str, u64)| number.parse::<u64>().ok()?.checked_mul(factor));
-    parsed.filter(|rate| *rate >= 8).ok_or_else(|| format!("{text:?} is not a rate such as 500kbit or 10mbit"))
+    parsed.filter(|rate| *rate >= 8).with_context(|| format!("{text:?} is not a rate such as 500kbit or 10mbit"))
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("{text:?} is not a percentage"))?;
-    check_percent(number).map_err(|error| error.to_string())
+fn percent(text: &str) -> anyhow::Result<f64> {
+    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| anyhow!("{text:?} is not a percentage"))?;
+    check_percent(number)
 }
 
 fn check_percent(number: f64) -> anyhow::Result<f64> {

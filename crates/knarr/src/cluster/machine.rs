@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow};
 use component_base::tasks;
 use linux::process::Fork;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -189,13 +190,13 @@ impl Machine {
             }),
             ["power-off", seconds] => match seconds.parse() {
                 Ok(seconds) => self.power_off(Duration::from_secs(seconds)).await,
-                Err(_) => Err("no number of seconds".into()),
+                Err(_) => Err(anyhow!("no number of seconds")),
             },
-            _ => Err("no such request".into()),
+            _ => Err(anyhow!("no such request")),
         };
         let reply = match reply {
             Ok(text) => format!("ok {text}\n"),
-            Err(text) => format!("error {text}\n"),
+            Err(error) => format!("error {error:#}\n"),
         };
         // Whoever asked may be gone.
         let _ = write.write_all(reply.as_bytes()).await;
@@ -205,17 +206,17 @@ impl Machine {
     }
 
     /// Starts knarr, unless it runs, and waits for its first word.
-    async fn start(self: &Arc<Self>) -> Result<String, String> {
+    async fn start(self: &Arc<Self>) -> anyhow::Result<String> {
         self.wanted.store(true, Ordering::Relaxed);
         if matches!(*self.state.borrow(), State::Ended { .. }) {
-            self.spawn().map_err(|error| format!("start knarr: {error}"))?;
+            self.spawn().context("start knarr")?;
         }
         let mut states = self.state.subscribe();
         let reached = states.wait_for(|state| !matches!(state, State::Starting { .. })).await;
         match reached.as_deref() {
             Ok(State::Running { said, .. }) => Ok(said.clone()),
-            Ok(State::Ended { code }) => Err(format!("knarr exited with code {code}")),
-            _ => Err("the machine ends".into()),
+            Ok(State::Ended { code }) => Err(anyhow!("knarr exited with code {code}")),
+            _ => Err(anyhow!("the machine ends")),
         }
     }
 
@@ -286,7 +287,7 @@ impl Machine {
     }
 
     /// Ends knarr, and it stays so until somebody starts it.
-    async fn end(&self, signal: rustix::process::Signal) -> Result<String, String> {
+    async fn end(&self, signal: rustix::process::Signal) -> anyhow::Result<String> {
         self.wanted.store(false, Ordering::Relaxed);
         let Some(pid) = self.pid() else { return Ok("it did not run".into()) };
         // It may have ended by itself.
@@ -295,13 +296,13 @@ impl Machine {
         let ended = states.wait_for(|state| matches!(state, State::Ended { .. }));
         match tokio::time::timeout(END_TIMEOUT, ended).await {
             Ok(_) => Ok("ended".into()),
-            Err(_) => Err(format!("knarr did not stop within {} s", END_TIMEOUT.as_secs())),
+            Err(_) => Err(anyhow!("knarr did not stop within {} s", END_TIMEOUT.as_secs())),
         }
     }
 
     /// knarr first, so that it sees none of the containers end and starts none again. They have so long to end; then the
     /// machine ends, and takes along who is left.
-    async fn power_off(&self, grace: Duration) -> Result<String, String> {
+    async fn power_off(&self, grace: Duration) -> anyhow::Result<String> {
         let ended = self.end(rustix::process::Signal::TERM).await;
         let until = Instant::now() + grace;
         let _ = linux::process::kill_all_others(libc::SIGTERM);

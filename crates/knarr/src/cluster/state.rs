@@ -67,17 +67,18 @@ pub struct Node {
 }
 
 /// Refuses what cannot be the name of a cluster.
-pub fn check_name(name: &str) -> Result<String, String> {
+pub fn check_name(name: &str) -> anyhow::Result<String> {
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = (1..=NAME_LENGTH_MAX).contains(&name.len())
         && name.bytes().all(|byte| letters(byte) || byte == b'-')
         && name.bytes().next().is_some_and(letters)
         && name.bytes().next_back().is_some_and(letters);
-    match fits {
-        true => Ok(name.to_owned()),
-        false => Err(format!(
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        bail!(
             "a name must consist of at most {NAME_LENGTH_MAX} lower case letters, digits and dashes, and must not start or end with a dash"
-        )),
+        )
     }
 }
 

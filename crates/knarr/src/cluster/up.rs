@@ -131,12 +131,11 @@ fn arguments(cluster: &Cluster, node: &Node) -> Vec<String> {
         None if cluster.has_etcd() => all.push("--cluster-init".into()),
         None => {}
     }
-    match node.is_server {
-        true => {
-            all.extend(["--https-port".into(), API_PORT.to_string()]);
-            all.extend(cluster.server_arguments.iter().cloned());
-        }
-        false => all.extend(cluster.agent_arguments.iter().cloned()),
+    if node.is_server {
+        all.extend(["--https-port".into(), API_PORT.to_string()]);
+        all.extend(cluster.server_arguments.iter().cloned());
+    } else {
+        all.extend(cluster.agent_arguments.iter().cloned())
     }
     all
 }

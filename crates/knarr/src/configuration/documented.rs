@@ -46,10 +46,7 @@ fn row(flag: &Arg) -> String {
     let list = if matches!(flag.get_action(), ArgAction::Append) { ", repeatable" } else { "" };
     let is_switch = flag.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == "true|false"));
     let defaults: Vec<String> = flag.get_default_values().iter().map(|value| value.to_string_lossy().into()).collect();
-    let default = match is_switch || defaults.is_empty() {
-        true => String::new(),
-        false => format!("`{}`", defaults.join(",")),
-    };
+    let default = if is_switch || defaults.is_empty() { String::new() } else { format!("`{}`", defaults.join(",")) };
     let variables: Vec<String> = variables(flag).iter().map(|name| format!("`{name}`")).collect();
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     let help = flag.get_long_help().map_or(help, ToString::to_string).replace('\n', " ").replace('|', "\\|");

@@ -40,8 +40,7 @@ pub fn attach(command: Command, is_set: impl Fn(&str) -> bool) -> Command {
             Some(other) => other.to_owned(),
             None => own,
         };
-        // Flags are described once, and names are short.
-        flag.env(&*chosen.leak())
+        flag.env(chosen)
     })
 }
 

@@ -53,9 +53,10 @@ async fn view(member: &Member, files: &Files) -> View {
         let mut client = members::connect(&member.client_urls, files)?;
         anyhow::Ok(client.status().await?)
     };
-    let status = match member.client_urls.is_empty() {
-        true => None,
-        false => tokio::time::timeout(STATUS_TIMEOUT, asked).await.ok().and_then(Result::ok),
+    let status = if member.client_urls.is_empty() {
+        None
+    } else {
+        tokio::time::timeout(STATUS_TIMEOUT, asked).await.ok().and_then(Result::ok)
     };
     View {
         id: member.id,
@@ -70,18 +71,18 @@ async fn view(member: &Member, files: &Files) -> View {
 }
 
 /// Says why a member has to stay.
-pub fn may_remove(members: &[View], id: u64) -> Result<(), String> {
+pub fn may_remove(members: &[View], id: u64) -> anyhow::Result<()> {
     let Some(leaving) = members.iter().find(|member| member.id == id) else { return Ok(()) };
     if leaving.is_learner {
         return Ok(());
     }
     let left: Vec<&View> = members.iter().filter(|member| !member.is_learner && member.id != id).collect();
     if left.is_empty() {
-        return Err("it is the only member of etcd".to_owned());
+        bail!("it is the only member of etcd");
     }
     let (needed, answer) = (left.len() / 2 + 1, left.iter().filter(|member| member.answers).count());
     if answer < needed {
-        return Err(format!("{answer} of the {} other etcd members answer, but a quorum needs {needed}", left.len()));
+        bail!("{answer} of the {} other etcd members answer, but a quorum needs {needed}", left.len());
     }
     Ok(())
 }
@@ -162,7 +163,7 @@ mod tests {
         ] {
             assert_eq!(may_remove(&members(text), leaving).is_ok(), may, "{text} without {leaving}");
         }
-        let why = may_remove(&members("VVv"), 0).unwrap_err();
+        let why = may_remove(&members("VVv"), 0).unwrap_err().to_string();
         assert_eq!(why, "1 of the 2 other etcd members answer, but a quorum needs 2");
     }
 

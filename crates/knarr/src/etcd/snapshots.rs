@@ -34,8 +34,8 @@ pub struct Flags {
     etcd_snapshot_name: String,
 }
 
-fn schedule(text: &str) -> Result<Schedule, String> {
-    Schedule::parse(text, TimeZone::system()).map_err(|error| error.to_string())
+fn schedule(text: &str) -> anyhow::Result<Schedule> {
+    Ok(Schedule::parse(text, TimeZone::system())?)
 }
 
 pub fn folder(data_dir: &Path) -> PathBuf {

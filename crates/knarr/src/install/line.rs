@@ -67,9 +67,10 @@ impl Line {
             };
             // A switch that may have a value needs none for yes.
             let is_switch = argument.get_num_args().is_some_and(|range| range.min_values() == 0);
-            self.flags.push(match is_switch && value == "true" {
-                true => format!("--{long}"),
-                false => format!("--{long}={value}"),
+            self.flags.push(if is_switch && value == "true" {
+                format!("--{long}")
+            } else {
+                format!("--{long}={value}")
             });
         }
         Ok(())

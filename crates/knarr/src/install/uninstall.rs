@@ -111,9 +111,10 @@ fn confirm(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
         std::io::stdin().is_terminal(),
         "this stops all pods of this machine: set --yes to confirm without a terminal"
     );
-    let data = match flags.keep_data {
-        true => format!("{} is kept", node.data_dir.display()),
-        false => format!("{} with all objects and volumes is removed", node.data_dir.display()),
+    let data = if flags.keep_data {
+        format!("{} is kept", node.data_dir.display())
+    } else {
+        format!("{} with all objects and volumes is removed", node.data_dir.display())
     };
     print!("All pods of this machine end; {data}. Go on? [y/N] ");
     std::io::stdout().flush()?;

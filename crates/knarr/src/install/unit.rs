@@ -51,9 +51,10 @@ WantedBy=multi-user.target
 /// As systemd reads words: `%` and `$` mean something to it, and blanks part words.
 fn quoted(word: &str) -> String {
     let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
-    match word.contains(|character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '\\' | ';')) {
-        true => format!("\"{word}\""),
-        false => word,
+    if word.contains(|character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '\\' | ';')) {
+        format!("\"{word}\"")
+    } else {
+        word
     }
 }
 

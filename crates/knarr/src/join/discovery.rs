@@ -86,9 +86,10 @@ async fn check_proof(server: &str, client: &Client, role: Role, expected: &[u8])
     };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let secret = secrets.get(name).await.with_context(|| format!("get proof of the token from {server}"))?;
-    match tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
-        true => Ok(()),
-        false => bail!("{server} did not prove that it knows the token: it is another cluster"),
+    if tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
+        Ok(())
+    } else {
+        bail!("{server} did not prove that it knows the token: it is another cluster")
     }
 }
 
@@ -122,11 +123,10 @@ impl Shown {
     fn check_signature(&self, server: &str, id: &str, secret: &str) -> anyhow::Result<()> {
         let signature = self.signatures.get(&format!("jws-kubeconfig-{id}"));
         let signature = signature.with_context(|| format!("token {id} is unknown to {server}; it may have expired"))?;
-        match is_signed(&self.kubeconfig, signature, secret) {
-            true => Ok(()),
-            false => {
-                bail!("{server} did not prove that it knows token {id}: it is another cluster, or the token is wrong")
-            }
+        if is_signed(&self.kubeconfig, signature, secret) {
+            Ok(())
+        } else {
+            bail!("{server} did not prove that it knows token {id}: it is another cluster, or the token is wrong")
         }
     }
 }

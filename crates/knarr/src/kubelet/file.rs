@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use component_base::Clock;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -208,9 +209,10 @@ impl File {
 
     pub fn client_authority(&self) -> anyhow::Result<String> {
         let path = &self.authentication.x509.client_ca_file;
-        match path.as_os_str().is_empty() {
-            true => Ok(String::new()),
-            false => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display())),
+        if path.as_os_str().is_empty() {
+            Ok(String::new())
+        } else {
+            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
         }
     }
 
@@ -339,6 +341,7 @@ impl File {
             power_off: Default::default(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             image_pulls_max: self.image_pulls_max(),
+            clock: Clock::system(),
             shown: kubelet::Shown {
                 client_ca_file: said(&self.authentication.x509.client_ca_file),
                 tls_cert_file: said(&self.tls_cert_file),

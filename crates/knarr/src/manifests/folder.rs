@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use component_base::inotify::{Watcher, What};
 use serde_json::Value;
 
@@ -19,13 +20,13 @@ const DEPTH_MAX: usize = 8;
 pub struct File {
     /// Below the folder, with `/` between its parts.
     pub path: String,
-    text: Result<Vec<u8>, String>,
+    text: std::io::Result<Vec<u8>>,
 }
 
 impl File {
     /// The objects it holds, in their order.
-    pub fn objects(&self) -> Result<Vec<Value>, String> {
-        read::objects(self.text.as_ref().map_err(String::clone)?)
+    pub fn objects(&self) -> anyhow::Result<Vec<Value>> {
+        read::objects(self.text.as_ref().map_err(|error| anyhow!("{error}"))?)
     }
 
     /// What it asks for, as far as it can be read.
@@ -37,7 +38,7 @@ impl File {
     pub fn digest(&self) -> String {
         match &self.text {
             Ok(bytes) => digest(bytes),
-            Err(error) => error.clone(),
+            Err(error) => error.to_string(),
         }
     }
 }
@@ -48,7 +49,7 @@ pub fn files(folder: &Path) -> Vec<File> {
     walk(folder, 0, &mut paths);
     let below = |path: &PathBuf| Some(path.strip_prefix(folder).ok()?.to_str()?.to_owned());
     let names: Vec<String> = paths.iter().filter_map(below).collect();
-    let file = |path: String| File { text: text(&folder.join(&path)).map_err(|error| error.to_string()), path };
+    let file = |path: String| File { text: text(&folder.join(&path)), path };
     plan::manifests(names).into_iter().map(file).collect()
 }
 

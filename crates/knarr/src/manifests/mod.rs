@@ -188,7 +188,7 @@ impl Deployer {
 
     /// Applies every object of a file; an error is what went wrong with any of them.
     async fn apply(&mut self, file: &File) -> Result<Vec<Reference>, Trouble> {
-        let objects = file.objects().map_err(|error| Trouble { message: error, may_pass: false })?;
+        let objects = file.objects().map_err(|error| Trouble { message: error.to_string(), may_pass: false })?;
         let mut resolved = Vec::new();
         for object in objects {
             let found = self.cluster.resolve(&object).await;

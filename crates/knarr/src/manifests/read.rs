@@ -1,15 +1,16 @@
 //! The text of a manifest: many documents in one, YAML and JSON, lists of objects. Pure.
 
+use anyhow::{anyhow, bail};
 use serde_json::Value;
 
 /// The objects of a text, in their order.
-pub fn objects(text: &[u8]) -> Result<Vec<Value>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "the file is not UTF-8".to_owned())?;
+pub fn objects(text: &[u8]) -> anyhow::Result<Vec<Value>> {
+    let text = std::str::from_utf8(text).map_err(|_| anyhow!("the file is not UTF-8"))?;
     let mut objects = Vec::new();
     for (line, document) in documents(text) {
         let decoded = machinery::codec::decode_yaml(document.as_bytes());
-        let value = decoded.map_err(|error| format!("document at line {line}: {error}"))?.value;
-        flatten(value, &mut objects).map_err(|error| format!("document at line {line}: {error}"))?;
+        let value = decoded.map_err(|error| anyhow!("document at line {line}: {error}"))?.value;
+        flatten(value, &mut objects).map_err(|error| anyhow!("document at line {line}: {error}"))?;
     }
     Ok(objects)
 }
@@ -39,13 +40,13 @@ fn documents(text: &str) -> Vec<(usize, String)> {
     documents
 }
 
-fn flatten(value: Value, objects: &mut Vec<Value>) -> Result<(), String> {
+fn flatten(value: Value, objects: &mut Vec<Value>) -> anyhow::Result<()> {
     if value.is_null() {
         return Ok(());
     }
     let (kind, version) = (value["kind"].as_str().unwrap_or(""), value["apiVersion"].as_str().unwrap_or(""));
     if kind.is_empty() || version.is_empty() {
-        return Err("an object needs apiVersion and kind".into());
+        bail!("an object needs apiVersion and kind");
     }
     if kind.ends_with("List")
         && let Some(items) = value["items"].as_array()
@@ -53,7 +54,7 @@ fn flatten(value: Value, objects: &mut Vec<Value>) -> Result<(), String> {
         return items.iter().try_for_each(|item| flatten(item.clone(), objects));
     }
     if value["metadata"]["name"].as_str().unwrap_or("").is_empty() {
-        return Err(format!("{kind} has no name"));
+        bail!("{kind} has no name");
     }
     objects.push(value);
     Ok(())
@@ -90,7 +91,7 @@ mod tests {
             ),
             ("apiVersion: v1\nkind: A\n", "A has no name"),
         ] {
-            let error = objects(text.as_bytes()).unwrap_err();
+            let error = objects(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         assert!(objects(&[0xff, 0xfe]).is_err());

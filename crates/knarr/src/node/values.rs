@@ -52,7 +52,7 @@ pub fn size(text: &str) -> anyhow::Result<u64> {
 }
 
 /// As Go writes times: `90s`, `5m`, `1h30m`.
-pub fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> anyhow::Result<Duration> {
     let (mut total, mut rest) = (Duration::ZERO, text);
     while !rest.is_empty() {
         let end = rest.find(|character: char| !character.is_ascii_digit());
@@ -61,9 +61,9 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
             Some('h') => 3600,
             Some('m') => 60,
             Some('s') => 1,
-            _ => return Err(format!("{text:?} has no unit: h, m or s")),
+            _ => bail!("{text:?} has no unit: h, m or s"),
         };
-        let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a duration"))?;
+        let number: u64 = number.parse().map_err(|_| anyhow::anyhow!("{text:?} is not a duration"))?;
         total += Duration::from_secs(number * unit);
         rest = &after[1..];
     }

@@ -30,10 +30,7 @@ pub fn config(flags: &Flags, options: Options, runs_etcd: bool) -> anyhow::Resul
         token_auth_file: flags.token_auth_file.clone(),
         event_ttl: flags.event_ttl,
         shared_store: !flags.etcd.servers.is_empty(),
-        attached: match flags.disables("metrics-server") {
-            true => Vec::new(),
-            false => vec![metrics_server::API_SERVICE.into()],
-        },
+        attached: if flags.disables("metrics-server") { Vec::new() } else { vec![metrics_server::API_SERVICE.into()] },
         flow: flags.api.flow(),
         audit: flags.api.audit_of_server(&flags.data_dir)?,
         options,

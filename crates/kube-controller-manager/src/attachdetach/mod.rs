@@ -94,9 +94,10 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
         }
     }
     let node = cx.cache::<Node>().get(key);
-    let unneeded = match cx.settings.force_detach_on_timeout {
-        true => cx.memory::<Since>().count(cx, &key.name, plan::unneeded(&key.name, &wanted, &attachments)),
-        false => plan::Unneeded::new(),
+    let unneeded = if cx.settings.force_detach_on_timeout {
+        cx.memory::<Since>().count(cx, &key.name, plan::unneeded(&key.name, &wanted, &attachments))
+    } else {
+        plan::Unneeded::new()
     };
     let elsewhere = |volume: &PersistentVolume| users_elsewhere(cx, &key.name, volume);
     let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments, &unneeded, elsewhere);

@@ -64,9 +64,10 @@ fn plan(map: &ConfigMap, secrets: &[Arc<Secret>], now: Timestamp) -> Plan {
         .collect();
     data.retain(|name, _| !name.starts_with(PREFIX));
     data.extend(signatures);
-    let mut plan = match Some(&data) == map.data.as_ref() {
-        true => Plan::nothing(),
-        false => Plan::one(Write::update(&ConfigMap { data: Some(data), ..map.clone() }).accept(&["NotFound"])),
+    let mut plan = if Some(&data) == map.data.as_ref() {
+        Plan::nothing()
+    } else {
+        Plan::one(Write::update(&ConfigMap { data: Some(data), ..map.clone() }).accept(&["NotFound"]))
     };
     let next = secrets.iter().filter_map(|secret| ends(secret)).filter(|end| *end > now).min();
     if let Some(left) = next.and_then(|end| Duration::try_from(end.duration_since(now)).ok()) {

@@ -57,13 +57,12 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
 fn serving(cx: &Context, object: &CertificateSigningRequest) -> Plan {
     let Ok(parsed) = request::parse(&object.spec.request.0) else { return Plan::nothing() };
     let taken = Taken::by_others(cx, node_of(&parsed));
-    match addresses::are_own(&parsed.addresses, object, &taken) {
-        true => Plan::one(approve(object, SERVING, cx.now())),
-        false => {
-            let name = object.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(csr = name, addresses = ?parsed.addresses, "not approving kubelet serving certificate: its addresses are not verified");
-            Plan::nothing()
-        }
+    if addresses::are_own(&parsed.addresses, object, &taken) {
+        Plan::one(approve(object, SERVING, cx.now()))
+    } else {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        tracing::warn!(name, addresses = ?parsed.addresses, "not approving kubelet serving certificate: its addresses are not verified");
+        Plan::nothing()
     }
 }
 

@@ -80,6 +80,21 @@ static EXTENDED_KEY_USAGES: [(&str, u8); 9] = [
     ("timestamping", 8),
 ];
 
+/// Why nothing can be signed: the authority itself is at fault.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SignError {
+    #[error("read CA key: {0}")]
+    Key(#[source] rcgen::Error),
+    #[error("read CA certificate: {0}")]
+    Pem(#[source] x509_parser::nom::Err<x509_parser::error::PEMError>),
+    #[error("read CA certificate: {0}")]
+    Certificate(#[source] x509_parser::nom::Err<x509_parser::error::X509Error>),
+    #[error("the CA key cannot sign certificates")]
+    Algorithm,
+    #[error("sign: {0}")]
+    Sign(#[source] rcgen::Error),
+}
+
 impl SigningAuthority {
     /// The certificate that the request asks for, as PEM.
     pub(super) fn sign(
@@ -88,12 +103,11 @@ impl SigningAuthority {
         usages: &[String],
         lasts: Duration,
         now: Timestamp,
-    ) -> Result<String, String> {
-        let key = KeyPair::from_pem(&self.key.0).map_err(|error| format!("read CA key: {error}"))?;
-        let (_, block) = x509_parser::pem::parse_x509_pem(self.certificate_pem.as_bytes())
-            .map_err(|error| format!("read CA certificate: {error}"))?;
-        let (_, authority) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
-            .map_err(|error| format!("read CA certificate: {error}"))?;
+    ) -> Result<String, SignError> {
+        let key = KeyPair::from_pem(&self.key.0).map_err(SignError::Key)?;
+        let (_, block) = x509_parser::pem::parse_x509_pem(self.certificate_pem.as_bytes()).map_err(SignError::Pem)?;
+        let (_, authority) =
+            x509_parser::certificate::X509Certificate::from_der(&block.contents).map_err(SignError::Certificate)?;
         let algorithm = algorithm(&key)?;
         let begins = now - BACKDATE;
         let ends = if lasts < SHORT { now } else { begins };
@@ -124,7 +138,7 @@ impl SigningAuthority {
             request.key.clone(),
             element(0xa3, &sequence(&extensions)),
         ]);
-        let signature = key.sign(&body).map_err(|error| format!("sign: {error}"))?;
+        let signature = key.sign(&body).map_err(SignError::Sign)?;
         let certificate = sequence(&[body, algorithm, bit_string(&signature)]);
         Ok(to_pem(&certificate))
     }
@@ -140,7 +154,7 @@ const EXTENDED_KEY_USAGE: u8 = 37;
 const EMPTY_NAME: [u8; 2] = [0x30, 0];
 
 /// How the signature is made, as certificates name it.
-fn algorithm(key: &KeyPair) -> Result<Vec<u8>, String> {
+fn algorithm(key: &KeyPair) -> Result<Vec<u8>, SignError> {
     const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
     const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
     const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
@@ -153,7 +167,7 @@ fn algorithm(key: &KeyPair) -> Result<Vec<u8>, String> {
         () if used == &rcgen::PKCS_ECDSA_P384_SHA384 => Ok(simple(ECDSA_SHA384)),
         () if used == &rcgen::PKCS_ED25519 => Ok(simple(ED25519)),
         () if used == &rcgen::PKCS_RSA_SHA256 => Ok(sequence(&[object_identifier(RSA_SHA256), NULL.to_vec()])),
-        () => Err("the authority's key is of a kind that cannot sign certificates".into()),
+        () => Err(SignError::Algorithm),
     }
 }
 

@@ -50,9 +50,10 @@ pub(super) fn object_identifier(encoded: &[u8]) -> Vec<u8> {
 
 pub(super) fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
-    match at.year() < UTC_TIME_ENDS {
-        true => element(UTC_TIME, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes()),
-        false => element(GENERALIZED_TIME, at.strftime("%Y%m%d%H%M%SZ").to_string().as_bytes()),
+    if at.year() < UTC_TIME_ENDS {
+        element(UTC_TIME, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes())
+    } else {
+        element(GENERALIZED_TIME, at.strftime("%Y%m%d%H%M%SZ").to_string().as_bytes())
     }
 }
 

@@ -28,13 +28,26 @@ pub(super) struct Parsed {
     pub names: Option<Vec<u8>>,
 }
 
-pub(super) fn parse(pem: &[u8]) -> Result<Parsed, String> {
-    let (_, block) = x509_parser::pem::parse_x509_pem(pem).map_err(|error| error.to_string())?;
+/// What is no request; the requester reads it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ParseError {
+    #[error(transparent)]
+    Pem(#[from] x509_parser::nom::Err<x509_parser::error::PEMError>),
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Block,
+    #[error(transparent)]
+    Request(#[from] x509_parser::nom::Err<x509_parser::error::X509Error>),
+    #[error("the request is not signed with its own key: {0}")]
+    Signature(#[source] x509_parser::error::X509Error),
+}
+
+pub(super) fn parse(pem: &[u8]) -> Result<Parsed, ParseError> {
+    let (_, block) = x509_parser::pem::parse_x509_pem(pem)?;
     if block.label != "CERTIFICATE REQUEST" {
-        return Err("PEM block type must be CERTIFICATE REQUEST".into());
+        return Err(ParseError::Block);
     }
-    let (_, request) = X509CertificationRequest::from_der(&block.contents).map_err(|error| error.to_string())?;
-    request.verify_signature().map_err(|error| format!("the request is not signed with its own key: {error}"))?;
+    let (_, request) = X509CertificationRequest::from_der(&block.contents)?;
+    request.verify_signature().map_err(ParseError::Signature)?;
     let info = &request.certification_request_info;
     let texts = |values: Vec<&x509_parser::x509::AttributeTypeAndValue<'_>>| -> Vec<String> {
         values.into_iter().filter_map(|value| value.as_str().ok()).map(str::to_owned).collect()

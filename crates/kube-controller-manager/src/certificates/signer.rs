@@ -8,7 +8,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use reconcile::{Error, Key, Plan, Write};
 
-use super::authority::SigningAuthorities;
+use super::authority::{SignError, SigningAuthorities};
 use super::request::{self, has_condition, is_issued};
 use crate::Context;
 use crate::common::conditions::seconds;
@@ -24,7 +24,7 @@ pub(super) fn plan(
     longest: Duration,
     object: &CertificateSigningRequest,
     now: Timestamp,
-) -> Result<Plan, String> {
+) -> Result<Plan, SignError> {
     let Some(authority) = authorities.of(&object.spec.signer_name) else { return Ok(Plan::nothing()) };
     let refused = has_condition(object, "Denied") || has_condition(object, "Failed");
     if refused || is_issued(object) || !has_condition(object, "Approved") {

@@ -101,12 +101,11 @@ fn what_a_signer_may_not_give_fails() {
         let request = request(&signer, name, organization, dns, usages, "Approved");
         let plan = signer::plan(&SigningAuthorities::all(authority.clone()), YEAR, &request, now()).unwrap();
         let status = &plan.writes[0].body()["status"];
-        let said = match status["certificate"].is_string() {
-            true => "signed",
-            false => {
-                assert_eq!(status["conditions"][1]["reason"], "SignerValidationFailure");
-                status["conditions"][1]["message"].as_str().unwrap()
-            }
+        let said = if status["certificate"].is_string() {
+            "signed"
+        } else {
+            assert_eq!(status["conditions"][1]["reason"], "SignerValidationFailure");
+            status["conditions"][1]["message"].as_str().unwrap()
         };
         assert!(said.contains(expected), "{signer} {name}: {said}");
     };

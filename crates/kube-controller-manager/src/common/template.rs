@@ -25,8 +25,5 @@ pub(crate) fn pod_of<K: Kind>(owner: &K, template: &PodTemplateSpec) -> Pod {
 /// `name-`, unless that would be no name of a pod any more.
 fn prefix(name: &str) -> String {
     const POD_NAME_MAX: usize = 253;
-    match name.len() < POD_NAME_MAX {
-        true => format!("{name}-"),
-        false => name.to_owned(),
-    }
+    if name.len() < POD_NAME_MAX { format!("{name}-") } else { name.to_owned() }
 }

@@ -201,9 +201,10 @@ fn job_of(cron: &CronJob, spec: &CronJobSpec, name: String, at: Timestamp) -> Jo
     let mut annotations = given.annotations.unwrap_or_default();
     let zone = spec.time_zone.as_deref().and_then(|name| TimeZone::get(name).ok()).unwrap_or(TimeZone::UTC);
     let local = at.to_zoned(zone);
-    let shown = match local.offset().is_zero() {
-        true => local.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        false => local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+    let shown = if local.offset().is_zero() {
+        local.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    } else {
+        local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
     };
     annotations.insert(SCHEDULED.into(), shown);
     let metadata = ObjectMeta {

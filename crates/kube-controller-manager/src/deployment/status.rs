@@ -101,13 +101,15 @@ fn new_status(
     };
     let replicas = spec.replicas.unwrap_or(1);
     let available_min = replicas - fenceposts(spec).1.min(replicas);
-    let enough = match super::plan::is_recreate(deployment) {
-        true => counts.available >= replicas,
-        false => counts.available >= available_min,
+    let enough = if super::plan::is_recreate(deployment) {
+        counts.available >= replicas
+    } else {
+        counts.available >= available_min
     };
-    let (value, reason, message) = match enough {
-        true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
-        false => ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
+    let (value, reason, message) = if enough {
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
     set(&mut status, condition(&old, now, AVAILABLE, value, reason, message.into()));
     progress(&mut status, &old, now, spec, sets, &counts);

@@ -81,9 +81,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
     let Some(selector) = selector else { return Ok(plan::plan(cx.now(), &budget, &[], &Ok(Vec::new()))) };
     let pods = selected(&cx.cache::<Pod>(), &key.namespace, &selector);
-    let scales = match plan::needs_scales(&budget) {
-        true => scales::of_owners(cx, &key.namespace, &pods).await,
-        false => Ok(Vec::new()),
-    };
+    let scales =
+        if plan::needs_scales(&budget) { scales::of_owners(cx, &key.namespace, &pods).await } else { Ok(Vec::new()) };
     Ok(plan::plan(cx.now(), &budget, &pods, &scales))
 }

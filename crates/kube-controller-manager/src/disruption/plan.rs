@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use reconcile::{Event, Key, Plan, Write};
 use serde_json::json;
 
+use super::scales::ScaleError;
 use crate::common::conditions::seconds;
 
 /// An eviction that was granted has so long to become a deletion.
@@ -31,7 +32,7 @@ pub(super) fn plan(
     now: Timestamp,
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
-    scales: &Result<Vec<i32>, String>,
+    scales: &Result<Vec<i32>, ScaleError>,
 ) -> Plan {
     let mut plan = Plan::default();
     if pods.is_empty() {
@@ -45,7 +46,7 @@ pub(super) fn plan(
             let message = format!("Failed to calculate the number of expected pods: {error}");
             plan.events.push(Event::warning(budget, "CalculateExpectedPodCountFailed", message));
             new.disruptions_allowed = Some(0);
-            set_condition(&mut new, budget, ("False", "SyncFailed", error), now);
+            set_condition(&mut new, budget, ("False", "SyncFailed", &error.to_string()), now);
             plan.writes.extend(write(budget, old, new));
             return plan;
         }
@@ -68,10 +69,7 @@ pub(super) fn plan(
     new.expected_pods = Some(expected);
     new.disrupted_pods = Some(disrupted).filter(|disrupted| !disrupted.is_empty());
     new.observed_generation = budget.metadata.generation;
-    let said = match allowed > 0 {
-        true => ("True", "SufficientPods", ""),
-        false => ("False", "InsufficientPods", ""),
-    };
+    let said = if allowed > 0 { ("True", "SufficientPods", "") } else { ("False", "InsufficientPods", "") };
     set_condition(&mut new, budget, said, now);
     plan.writes.extend(write(budget, old, new));
     plan
@@ -237,7 +235,7 @@ mod tests {
         spec: serde_json::Value,
         disrupted: serde_json::Value,
         text: &str,
-        scales: Result<Vec<i32>, String>,
+        scales: Result<Vec<i32>, ScaleError>,
         expected: &str,
     ) {
         let plan = plan(now(), &budget(spec.clone(), disrupted), &pods(text), &scales);
@@ -267,7 +265,7 @@ mod tests {
         check(json!({"maxUnavailable": 1}), none(), "a b", Ok(vec![3, 2]), "5 4 2 0 InsufficientPods ");
         check(json!({"maxUnavailable": "34%"}), none(), "a b c", Ok(vec![3]), "3 1 3 2 SufficientPods ");
         check(json!({"minAvailable": 0}), none(), "", Ok(vec![]), "0 0 0 0 InsufficientPods NoPods");
-        let error = Err("jobs.batch does not implement the scale subresource".to_owned());
+        let error = Err(ScaleError::NoScale("jobs.batch".to_owned()));
         check(
             json!({"maxUnavailable": 1}),
             none(),

@@ -12,8 +12,21 @@ use serde_json::Value;
 
 use crate::Context;
 
+/// Why it cannot be said how many pods an owner wants; users read it in the budget's condition.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScaleError {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error("no matches for kind {kind:?} in version {version:?}")]
+    NoKind { kind: String, version: String },
+    #[error("{0} does not implement the scale subresource")]
+    NoScale(String),
+}
+
 /// One number per owner, or why that cannot be said. Pods without an owner are left out.
-pub(super) async fn of_owners(cx: &Context, namespace: &str, pods: &[Arc<Pod>]) -> Result<Vec<i32>, String> {
+pub(super) async fn of_owners(cx: &Context, namespace: &str, pods: &[Arc<Pod>]) -> Result<Vec<i32>, ScaleError> {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut scales = Vec::new();
     for owner in pods.iter().filter_map(|pod| controller_of(&pod.metadata)) {
@@ -64,28 +77,28 @@ fn cached(cx: &Context, namespace: &str, owner: &OwnerReference) -> Option<(Stri
 }
 
 /// Any other kind says it by its scale.
-async fn asked(cx: &Context, namespace: &str, owner: &OwnerReference) -> Result<i32, String> {
+async fn asked(cx: &Context, namespace: &str, owner: &OwnerReference) -> Result<i32, ScaleError> {
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     let served = match group {
         "" => cx.client.list_core_api_resources("v1").await,
         _ => cx.client.list_api_group_resources(&owner.api_version).await,
     };
-    let served = served.map_err(|error| error.to_string())?;
+    let served = served?;
     let resource = served.resources.iter().find(|one| one.kind == owner.kind && !one.name.contains('/'));
     let plural = resource.map(|resource| resource.name.clone());
     let plural =
-        plural.ok_or_else(|| format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version))?;
+        plural.ok_or_else(|| ScaleError::NoKind { kind: owner.kind.clone(), version: owner.api_version.clone() })?;
     let root = if group.is_empty() { "/api/" } else { "/apis/" };
     let path = format!("{root}{}/namespaces/{namespace}/{plural}/{}/scale", owner.api_version, owner.name);
-    let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+    let request = http::Request::get(path).body(Vec::new())?;
     match cx.client.request::<Value>(request).await {
         Ok(scale) => {
             Ok(scale.pointer("/spec/replicas").and_then(Value::as_i64).and_then(|n| n.try_into().ok()).unwrap_or(0))
         }
         Err(error) if is_not_found(&error) => {
             let dot = if group.is_empty() { "" } else { "." };
-            Err(format!("{plural}{dot}{group} does not implement the scale subresource"))
+            Err(ScaleError::NoScale(format!("{plural}{dot}{group}")))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -36,10 +36,11 @@ pub(crate) static CONTROLLER: Controller = Controller {
         wakes: &[
             &On::every(|_, service: &Service| vec![Key::of(&service.metadata)]),
             // Endpoints that someone else keeps may be there before their Service: they are no reason to look.
-            &On::every(|_, endpoints: &Endpoints| match plan::is_ours(endpoints) {
-                true => vec![Key::of(&endpoints.metadata)],
-                false => Vec::new(),
-            }),
+            &On::every(
+                |_, endpoints: &Endpoints| {
+                    if plan::is_ours(endpoints) { vec![Key::of(&endpoints.metadata)] } else { Vec::new() }
+                },
+            ),
             &On::every(services_of).when(matters).gathered(GATHER),
         ],
         workers_max: 5,

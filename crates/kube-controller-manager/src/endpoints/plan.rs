@@ -28,9 +28,10 @@ pub(super) fn is_ours(endpoints: &Endpoints) -> bool {
 /// The Service is gone, and so go its Endpoints.
 pub(super) fn without_service(current: &Endpoints) -> Plan {
     let elects = current.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(LEADER));
-    match elects || current.metadata.deletion_timestamp.is_some() {
-        true => Plan::nothing(),
-        false => Plan::one(Write::delete(current, DeleteOptions::default())),
+    if elects || current.metadata.deletion_timestamp.is_some() {
+        Plan::nothing()
+    } else {
+        Plan::one(Write::delete(current, DeleteOptions::default()))
     }
 }
 
@@ -58,9 +59,10 @@ pub(super) fn plan(service: &Service, pods: &[Arc<Pod>], current: Option<&Endpoi
         Some(time) => annotations.insert(TRIGGER_TIME.into(), time),
         None => annotations.remove(TRIGGER_TIME),
     };
-    match truncated {
-        true => annotations.insert(OVER_CAPACITY.into(), "truncated".into()),
-        false => annotations.remove(OVER_CAPACITY),
+    if truncated {
+        annotations.insert(OVER_CAPACITY.into(), "truncated".into())
+    } else {
+        annotations.remove(OVER_CAPACITY)
     };
     let metadata = ObjectMeta {
         name: service.metadata.name.clone(),

@@ -111,10 +111,7 @@ fn wished(endpoints: &Endpoints, addresses_max: usize) -> Vec<Wished> {
             }
             let family = if ip.is_ipv6() { "IPv6" } else { "IPv4" };
             let entry = all.entry((family, sorted(&ports))).or_insert_with(|| (family, ports.clone(), Vec::new(), 0));
-            match seen.len() > addresses_max {
-                true => entry.3 += 1,
-                false => entry.2.push(endpoint(address, ready)),
-            }
+            if seen.len() > addresses_max { entry.3 += 1 } else { entry.2.push(endpoint(address, ready)) }
         }
     }
     all.into_values().collect()

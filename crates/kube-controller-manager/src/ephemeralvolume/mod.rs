@@ -22,10 +22,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     ],
     work: Work::Keys {
         wakes: &[
-            &On::every(|_, pod: &Pod| match has_ephemeral(pod) {
-                true => vec![Key::of(&pod.metadata)],
-                false => Vec::new(),
-            }),
+            &On::every(|_, pod: &Pod| if has_ephemeral(pod) { vec![Key::of(&pod.metadata)] } else { Vec::new() }),
             &On::every(|_, claim: &PersistentVolumeClaim| {
                 let namespace = claim.metadata.namespace.clone().unwrap_or_default();
                 let owner = component_helpers::pods::controller_of(&claim.metadata);

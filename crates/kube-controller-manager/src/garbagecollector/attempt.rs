@@ -72,10 +72,11 @@ async fn look(collector: &Collector, uid: &str) -> Result<Next, Error> {
             live::delete(client, &resource, &live, policy).await?;
         }
     }
-    match node.observed {
-        true => Ok(Next::Done),
+    if node.observed {
+        Ok(Next::Done)
+    } else {
         // It exists, but its watch has not brought it. Should it vanish before it does, nobody would tell.
-        false => Ok(Next::Retry("it is not seen by a watch yet".into())),
+        Ok(Next::Retry("it is not seen by a watch yet".into()))
     }
 }
 

@@ -87,10 +87,7 @@ async fn patch(
     value: Value,
 ) -> Result<(), Error> {
     let mut body = json!({"metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version}});
-    body["metadata"][field] = match value.as_array().is_some_and(Vec::is_empty) {
-        true => Value::Null,
-        false => value,
-    };
+    body["metadata"][field] = if value.as_array().is_some_and(Vec::is_empty) { Value::Null } else { value };
     send(client, "PATCH", "application/merge-patch+json", resource, seen, body).await
 }
 

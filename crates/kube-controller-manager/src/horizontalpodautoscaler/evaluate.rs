@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kube::Client;
 use machinery::quantity::{Format, Quantity};
+use reconcile::Key;
 
+use super::error::{MetricError, ReplicasError};
 use super::replicas::{Proposal, Target, Tolerance, by_average, by_pods, by_value};
 use super::settings::Autoscaling;
 use super::{metrics, scale};
@@ -40,7 +42,7 @@ pub(super) struct Answer {
 /// Why there is no answer: the reason for conditions and events, and the words.
 pub(super) struct Failure {
     pub reason: &'static str,
-    pub error: String,
+    pub error: MetricError,
 }
 
 pub(super) fn tolerance(settings: &Autoscaling, spec: &HorizontalPodAutoscalerSpec) -> Tolerance {
@@ -55,7 +57,7 @@ pub(super) fn tolerance(settings: &Autoscaling, spec: &HorizontalPodAutoscalerSp
 
 pub(super) async fn evaluate(scene: &Scene<'_>, metric: &MetricSpec) -> Result<Answer, Failure> {
     let mut status = MetricStatus { type_: metric.type_.clone(), ..MetricStatus::default() };
-    let failing = |reason: &'static str| move |error: String| Failure { reason, error };
+    let failing = |reason: &'static str| move |error: MetricError| Failure { reason, error };
     if let Some(resource) = &metric.resource {
         let (proposal, kind) = of_resource(scene, &resource.name, None, &resource.target)
             .await
@@ -78,12 +80,10 @@ pub(super) async fn evaluate(scene: &Scene<'_>, metric: &MetricSpec) -> Result<A
     if let Some(pods) = &metric.pods {
         let reason = failing("FailedGetPodsMetric");
         let samples = metrics::of_pods(scene.client, scene.namespace, scene.selector, &pods.metric).await;
-        let samples = samples.map_err(|error| {
-            reason(format!("failed to get pods metric value: unable to get metric {}: {error}", pods.metric.name))
-        })?;
+        let samples = samples.map_err(|source| reason(MetricError::Pods { name: pods.metric.name.clone(), source }))?;
         let target = Target::Average { milli: wanted(pods.target.average_value.as_ref()) };
         let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, None, scene.tolerance);
-        let proposal = proposal.map_err(|error| reason(format!("failed to get pods metric value: {error}")))?;
+        let proposal = proposal.map_err(|error| reason(MetricError::PodsReplicas(error)))?;
         status.pods = Some(PodsMetricStatus { metric: pods.metric.clone(), current: value(&proposal, false) });
         return Ok(Answer { replicas: proposal.replicas, name: format!("pods metric {}", pods.metric.name), status });
     }
@@ -91,18 +91,16 @@ pub(super) async fn evaluate(scene: &Scene<'_>, metric: &MetricSpec) -> Result<A
         let reason = failing("FailedGetObjectMetric");
         let described = &object.described_object;
         let (version, kind) = (described.api_version.as_deref().unwrap_or("v1"), &described.kind);
-        let plural = scale::plural(scene.client, version, kind).await.map_err(reason)?;
+        let plural = scale::plural(scene.client, version, kind).await;
+        let plural = plural.map_err(|error| reason(MetricError::ObjectKind(error)))?;
         let resource = match version.split_once('/') {
             Some((group, _)) => format!("{plural}.{group}"),
             None => plural,
         };
         let found = metrics::of_object(scene.client, scene.namespace, &resource, described, &object.metric).await;
-        let milli = found.map_err(|error| {
-            let name = &object.metric.name;
-            failing("FailedGetObjectMetric")(format!(
-                "failed to get object metric value: unable to get metric {name}: {kind} on {} {}/{error}",
-                scene.namespace, described.name
-            ))
+        let milli = found.map_err(|source| {
+            let (name, object) = (object.metric.name.clone(), Key::new(scene.namespace, &described.name));
+            reason(MetricError::Object { name, kind: kind.clone(), object, source })
         })?;
         let (proposal, average) = of_one(scene, milli, &object.target);
         let current = value(&proposal, !average);
@@ -117,19 +115,16 @@ pub(super) async fn evaluate(scene: &Scene<'_>, metric: &MetricSpec) -> Result<A
     if let Some(external) = &metric.external {
         let name = &external.metric.name;
         let found = metrics::external(scene.client, scene.namespace, &external.metric).await;
-        let milli = found.map_err(|error| {
-            let namespace = scene.namespace;
-            failing("FailedGetExternalMetric")(format!(
-                "failed to get {name} external metric value: unable to get external metric {namespace}/{name}: {error}"
-            ))
+        let milli = found.map_err(|source| {
+            let (name, namespace) = (name.clone(), scene.namespace.to_owned());
+            failing("FailedGetExternalMetric")(MetricError::External { name, namespace, source })
         })?;
         let (proposal, average) = of_one(scene, milli, &external.target);
         status.external =
             Some(ExternalMetricStatus { metric: external.metric.clone(), current: value(&proposal, !average) });
         return Ok(Answer { replicas: proposal.replicas, name: format!("external metric {name}"), status });
     }
-    let error = format!("unknown metric source type {:?}", metric.type_);
-    Err(Failure { reason: "InvalidMetricSourceType", error })
+    Err(Failure { reason: "InvalidMetricSourceType", error: MetricError::Unknown(metric.type_.clone()) })
 }
 
 fn of_one(scene: &Scene<'_>, milli: i64, target: &MetricTarget) -> (Proposal, bool) {
@@ -149,11 +144,11 @@ async fn of_resource(
     resource: &str,
     container: Option<&str>,
     target: &MetricTarget,
-) -> Result<(Proposal, &'static str), String> {
+) -> Result<(Proposal, &'static str), MetricError> {
     let word = if target.average_value.is_some() { "usage" } else { "utilization" };
-    let failed = |error: String| format!("failed to get {resource} {word}: {error}");
+    let failed = |source| MetricError::ResourceReplicas { resource: resource.to_owned(), word, source };
     let samples = metrics::resource(scene.client, scene.namespace, scene.selector, resource, container).await;
-    let samples = samples.map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
+    let samples = samples.map_err(|source| MetricError::Resource { resource: resource.to_owned(), word, source })?;
     let starting = (resource == "cpu").then_some(scene.settings);
     if let Some(average) = &target.average_value {
         let target = Target::Average { milli: wanted(Some(average)) };
@@ -168,7 +163,7 @@ async fn of_resource(
 }
 
 /// What each pod has asked for, in thousandths.
-fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<String, i64>, String> {
+fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<String, i64>, ReplicasError> {
     let mut all = BTreeMap::new();
     for pod in pods {
         let name = pod.metadata.name.clone().unwrap_or_default();
@@ -179,8 +174,11 @@ fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTr
         for one in spec.containers.iter().chain(sidecars).filter(|one| container.is_none_or(|name| one.name == name)) {
             let asked = one.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get(resource));
             let asked = asked.and_then(|asked| Quantity::parse(&asked.0).ok());
-            let asked = asked
-                .ok_or_else(|| format!("missing request for {resource} in container {} of Pod {name}", one.name))?;
+            let asked = asked.ok_or_else(|| ReplicasError::NoRequest {
+                resource: resource.to_owned(),
+                container: one.name.clone(),
+                pod: name.clone(),
+            })?;
             sum = sum.saturating_add(asked.milli_value());
         }
         all.insert(name, sum);
@@ -195,8 +193,9 @@ fn value(proposal: &Proposal, is_value: bool) -> MetricValueStatus {
         _ => Quantity::from_milli(milli, Format::DecimalSi),
     };
     let written = Some(Written(quantity.canonical()));
-    match is_value {
-        true => MetricValueStatus { value: written, ..MetricValueStatus::default() },
-        false => MetricValueStatus { average_utilization: proposal.utilization, average_value: written, value: None },
+    if is_value {
+        MetricValueStatus { value: written, ..MetricValueStatus::default() }
+    } else {
+        MetricValueStatus { average_utilization: proposal.utilization, average_value: written, value: None }
     }
 }

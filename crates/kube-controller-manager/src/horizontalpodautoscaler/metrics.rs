@@ -10,6 +10,7 @@ use kube::Client;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
+use super::error::{MetricsError, Source};
 use super::replicas::Sample;
 use super::scale::is_absent;
 
@@ -22,13 +23,12 @@ pub(super) async fn resource(
     selector: &str,
     resource: &str,
     container: Option<&str>,
-) -> Result<BTreeMap<String, Sample>, String> {
+) -> Result<BTreeMap<String, Sample>, MetricsError> {
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={}", escaped(selector));
-    let list = get(client, &path, "pods.metrics.k8s.io").await;
-    let list = list.map_err(|error| format!("unable to fetch metrics from resource metrics API: {error}"))?;
+    let list = get(client, &path, Source::Resource, "pods.metrics.k8s.io").await?;
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
     if items.is_empty() {
-        return Err("no metrics returned from resource metrics API".into());
+        return Err(MetricsError::Empty(Source::Resource));
     }
     let mut samples = BTreeMap::new();
     for item in items {
@@ -49,11 +49,11 @@ pub(super) async fn of_pods(
     namespace: &str,
     selector: &str,
     metric: &MetricIdentifier,
-) -> Result<BTreeMap<String, Sample>, String> {
+) -> Result<BTreeMap<String, Sample>, MetricsError> {
     let list = custom(client, namespace, "pods", "*", Some(selector), metric).await?;
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
     if items.is_empty() {
-        return Err("no metrics returned from custom metrics API".into());
+        return Err(MetricsError::Empty(Source::Custom));
     }
     let named = items.iter().filter_map(|item| {
         Some((item["describedObject"]["name"].as_str()?.to_owned(), sample(item, milli(&item["value"])?)))
@@ -67,26 +67,22 @@ pub(super) async fn of_object(
     plural: &str,
     object: &CrossVersionObjectReference,
     metric: &MetricIdentifier,
-) -> Result<i64, String> {
+) -> Result<i64, MetricsError> {
     let list = custom(client, namespace, plural, &object.name, None, metric).await?;
-    milli(&list["items"][0]["value"]).ok_or_else(|| "no metrics returned from custom metrics API".into())
+    milli(&list["items"][0]["value"]).ok_or(MetricsError::Empty(Source::Custom))
 }
 
 /// The sum of all that the source tells.
-pub(super) async fn external(client: &Client, namespace: &str, metric: &MetricIdentifier) -> Result<i64, String> {
+pub(super) async fn external(client: &Client, namespace: &str, metric: &MetricIdentifier) -> Result<i64, MetricsError> {
     let (name, selector) = (&metric.name, written(metric.selector.as_ref()));
     let path = format!(
         "/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}?labelSelector={}",
         escaped(&selector)
     );
-    let list = get(client, &path, &format!("{name}.external.metrics.k8s.io")).await;
-    let list = list.map_err(|error| format!("unable to fetch metrics from external metrics API: {error}"))?;
+    let list = get(client, &path, Source::External, &format!("{name}.external.metrics.k8s.io")).await?;
     let values: Vec<i64> =
         list["items"].as_array().into_iter().flatten().filter_map(|item| milli(&item["value"])).collect();
-    match values.is_empty() {
-        true => Err("no metrics returned from external metrics API".into()),
-        false => Ok(values.iter().sum()),
-    }
+    if values.is_empty() { Err(MetricsError::Empty(Source::External)) } else { Ok(values.iter().sum()) }
 }
 
 async fn custom(
@@ -96,23 +92,25 @@ async fn custom(
     name: &str,
     selector: Option<&str>,
     metric: &MetricIdentifier,
-) -> Result<Value, String> {
+) -> Result<Value, MetricsError> {
     let mut query = format!("metricLabelSelector={}", escaped(&written(metric.selector.as_ref())));
     if let Some(selector) = selector {
         query = format!("{query}&labelSelector={}", escaped(selector));
     }
     let metric = &metric.name;
     let path = format!("/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/{plural}/{name}/{metric}?{query}");
-    let answer = get(client, &path, &format!("{plural}.custom.metrics.k8s.io {name}")).await;
-    answer.map_err(|error| format!("unable to fetch metrics from custom metrics API: {error}"))
+    get(client, &path, Source::Custom, &format!("{plural}.custom.metrics.k8s.io {name}")).await
 }
 
-async fn get(client: &Client, path: &str, what: &str) -> Result<Value, String> {
-    let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-    client.request::<Value>(request).await.map_err(|error| match &error {
-        _ if is_absent(&error) => format!("the server could not find the requested resource (get {what})"),
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+async fn get(client: &Client, path: &str, api: Source, what: &str) -> Result<Value, MetricsError> {
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|error| MetricsError::Fetch { api, source: error.into() })?;
+    client.request::<Value>(request).await.map_err(|error| {
+        if is_absent(&error) {
+            MetricsError::Absent { api, what: what.to_owned() }
+        } else {
+            MetricsError::Fetch { api, source: error.into() }
+        }
     })
 }
 

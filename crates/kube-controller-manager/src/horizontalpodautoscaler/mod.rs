@@ -7,6 +7,7 @@ mod behavior;
 mod evaluate;
 mod metrics;
 mod replicas;
+mod error;
 mod rivals;
 mod scale;
 mod settings;

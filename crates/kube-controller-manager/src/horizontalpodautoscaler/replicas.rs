@@ -8,6 +8,7 @@ use component_helpers::pods::{condition, phase};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
+use super::error::ReplicasError;
 use super::settings::Autoscaling;
 
 /// How much off the target is near enough, downwards and upwards.
@@ -55,9 +56,9 @@ pub(super) fn by_pods(
     target: Target,
     starting: Option<&Autoscaling>,
     tolerance: Tolerance,
-) -> Result<Proposal, String> {
+) -> Result<Proposal, ReplicasError> {
     if pods.is_empty() {
-        return Err("no pods returned by selector while calculating replica count".into());
+        return Err(ReplicasError::NoPods);
     }
     let mut measured: BTreeMap<&str, i64> = BTreeMap::new();
     let (mut unready, mut missing) = (Vec::new(), Vec::new());
@@ -76,7 +77,7 @@ pub(super) fn by_pods(
         }
     }
     if measured.is_empty() {
-        return Err("did not receive metrics for targeted pods (pods might be unready)".into());
+        return Err(ReplicasError::NoMetrics);
     }
     let ready = measured.len();
     let (ratio, utilization, average) = ratio(&measured, target)?;
@@ -140,7 +141,7 @@ fn ceil(replicas: f64) -> i32 {
 }
 
 /// Measured by wanted, the percentage of requests, and the average.
-fn ratio(measured: &BTreeMap<&str, i64>, target: Target) -> Result<(f64, Option<i32>, i64), String> {
+fn ratio(measured: &BTreeMap<&str, i64>, target: Target) -> Result<(f64, Option<i32>, i64), ReplicasError> {
     let total: i64 = measured.values().fold(0, |sum, milli| sum.saturating_add(*milli));
     let average = total / measured.len().max(1) as i64;
     match target {
@@ -148,7 +149,7 @@ fn ratio(measured: &BTreeMap<&str, i64>, target: Target) -> Result<(f64, Option<
         Target::Utilization { percent, requests } => {
             let asked: i64 = measured.keys().filter_map(|name| requests.get(*name)).sum();
             if asked == 0 {
-                return Err("no metrics returned matched known pods".into());
+                return Err(ReplicasError::NoneKnown);
             }
             let current = i32::try_from(total.saturating_mul(100) / asked).unwrap_or(i32::MAX);
             Ok((f64::from(current) / f64::from(percent), Some(current), average))
@@ -199,7 +200,8 @@ mod tests {
             Some(&Autoscaling::default()),
             Tolerance { down: 0.1, up: 0.1 },
         );
-        assert_eq!(found.map(|found| found.replicas), expected.map_err(ToString::to_string), "{text}");
+        let found = found.map(|found| found.replicas).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map_err(ToString::to_string), "{text}");
     }
 
     #[test]

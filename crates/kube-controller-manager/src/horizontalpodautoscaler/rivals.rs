@@ -7,6 +7,14 @@ use machinery::selector::LabelSelector;
 use parking_lot::Mutex;
 use reconcile::Key;
 
+/// Several autoscalers for the same pods, in upstream's words.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pods by selector {selector} are controlled by multiple HPAs: [{autoscalers}]")]
+pub(super) struct Rivalry {
+    selector: String,
+    autoscalers: String,
+}
+
 /// What the targets of all autoscalers select, as far as they have been looked at.
 #[derive(Default)]
 pub(super) struct Rivals(Mutex<BTreeMap<Key, LabelSelector>>);
@@ -16,8 +24,8 @@ impl Rivals {
         self.0.lock().retain(|key, _| keys.contains(key));
     }
 
-    /// Notes what an autoscaler's target selects. The error is upstream's sentence where others select some of its pods, too.
-    pub fn note(&self, autoscaler: Key, selector: &str, pods: &[Pod]) -> Result<(), String> {
+    /// Notes what an autoscaler's target selects. It fails where others select some of its pods, too.
+    pub fn note(&self, autoscaler: Key, selector: &str, pods: &[Pod]) -> Result<(), Rivalry> {
         let Ok(parsed) = LabelSelector::parse(selector) else { return Ok(()) };
         let mut all = self.0.lock();
         all.insert(autoscaler.clone(), parsed);
@@ -31,7 +39,7 @@ impl Rivals {
         let names: Vec<String> = here.map(|(key, _)| format!("{{{} {}}}", key.name, key.namespace)).collect();
         match names.len() {
             0 | 1 => Ok(()),
-            _ => Err(format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", names.join(" "))),
+            _ => Err(Rivalry { selector: selector.to_owned(), autoscalers: names.join(" ") }),
         }
     }
 }
@@ -52,8 +60,10 @@ mod tests {
         assert_eq!(rivals.note(key("two"), "app=other", std::slice::from_ref(&other)), Ok(()));
         assert_eq!(rivals.note(Key::new("b", "one"), "app=web", std::slice::from_ref(&web)), Ok(()));
         let both = "pods by selector app=web are controlled by multiple HPAs: [{one a} {three a}]";
-        assert_eq!(rivals.note(key("three"), "app=web", std::slice::from_ref(&web)), Err(both.into()));
-        assert_eq!(rivals.note(key("one"), "app=web", std::slice::from_ref(&web)), Err(both.into()));
+        let found = rivals.note(key("three"), "app=web", std::slice::from_ref(&web));
+        assert_eq!(found.unwrap_err().to_string(), both);
+        let found = rivals.note(key("one"), "app=web", std::slice::from_ref(&web));
+        assert_eq!(found.unwrap_err().to_string(), both);
         // Without pods nobody is in another's way.
         assert_eq!(rivals.note(key("one"), "app=web", &[]), Ok(()));
         rivals.keep_only(&[key("one")]);

@@ -3,6 +3,8 @@
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::Client;
 
+use super::error::ApiError;
+
 /// Where the scale is, and what it says.
 pub(super) struct Found {
     pub path: String,
@@ -15,40 +17,34 @@ pub(super) async fn get(
     api_version: &str,
     kind: &str,
     name: &str,
-) -> Result<Found, String> {
+) -> Result<Found, ApiError> {
     let plural = plural(client, api_version, kind).await?;
     let root = if api_version.contains('/') { "/apis/" } else { "/api/" };
     let path = format!("{root}{api_version}/namespaces/{namespace}/{plural}/{name}/scale");
-    let request = http::Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
-    let scale = client.request::<Scale>(request).await.map_err(said)?;
+    let request = http::Request::get(&path).body(Vec::new())?;
+    let scale = client.request::<Scale>(request).await?;
     Ok(Found { path, scale })
 }
 
-pub(super) async fn set(client: &Client, found: &Found, replicas: i32) -> Result<(), String> {
+pub(super) async fn set(client: &Client, found: &Found, replicas: i32) -> Result<(), ApiError> {
     let mut scale = found.scale.clone();
     scale.spec.get_or_insert_default().replicas = Some(replicas);
-    let body = serde_json::to_vec(&scale).map_err(|error| error.to_string())?;
+    let body = serde_json::to_vec(&scale)?;
     let request = http::Request::put(&found.path).header("content-type", "application/json").body(body);
-    client.request::<Scale>(request.map_err(|error| error.to_string())?).await.map_err(said).map(drop)
+    client.request::<Scale>(request?).await?;
+    Ok(())
 }
 
-pub(super) async fn plural(client: &Client, api_version: &str, kind: &str) -> Result<String, String> {
-    let served = match api_version.contains('/') {
-        false => client.list_core_api_resources(api_version).await,
-        true => client.list_api_group_resources(api_version).await,
+pub(super) async fn plural(client: &Client, api_version: &str, kind: &str) -> Result<String, ApiError> {
+    let served = if api_version.contains('/') {
+        client.list_api_group_resources(api_version).await
+    } else {
+        client.list_core_api_resources(api_version).await
     };
-    let unknown = || format!("no matches for kind {kind:?} in version {api_version:?}");
-    let served = served.map_err(|error| if is_absent(&error) { unknown() } else { said(error) })?;
+    let unknown = || ApiError::NoKind { kind: kind.to_owned(), version: api_version.to_owned() };
+    let served = served.map_err(|error| if is_absent(&error) { unknown() } else { error.into() })?;
     let found = served.resources.into_iter().find(|one| one.kind == kind && !one.name.contains('/'));
     found.map(|one| one.name).ok_or_else(unknown)
-}
-
-/// What the server said, in its own words.
-pub(super) fn said(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// Whether there is no such object, or not even such an API, for which servers answer without a Status.

@@ -12,6 +12,7 @@ use reconcile::Key;
 use reconcile::events::{EventType, reference};
 
 use super::behavior::{Memory, allow};
+use super::error::ApiError;
 use super::evaluate::{Scene, evaluate, tolerance};
 use super::rivals::Rivals;
 use super::scale;
@@ -78,7 +79,7 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
     let found = match scale::get(&story.cx.client, &namespace, version, &target.kind, &target.name).await {
         Ok(found) => found,
         Err(error) => {
-            story.event(EventType::Warning, "FailedGetScale", error.clone());
+            story.event(EventType::Warning, "FailedGetScale", error.to_string());
             let message = format!("the HPA controller was unable to get the target's current scale: {error}");
             return story.condition("AbleToScale", false, "FailedGetScale", &message);
         }
@@ -162,13 +163,14 @@ async fn metrics(
     let pods = match pods.list(&ListParams::default().labels(&selector)).await {
         Ok(list) => list.items,
         Err(error) => {
-            let error = scale::said(error);
-            story.event(EventType::Warning, "FailedComputeMetricsReplicas", error);
+            let error = ApiError::from(error);
+            story.event(EventType::Warning, "FailedComputeMetricsReplicas", error.to_string());
             return None;
         }
     };
     let noted = story.cx.memory::<Rivals>().note(Key::of(&story.autoscaler.metadata), &selector, &pods);
-    if let Err(message) = noted {
+    if let Err(rivalry) = noted {
+        let message = rivalry.to_string();
         story.condition("ScalingActive", false, "AmbiguousSelector", &message);
         story.event(EventType::Warning, "AmbiguousSelector", message.clone());
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
@@ -201,7 +203,7 @@ async fn metrics(
                 }
             }
             Err(failure) => {
-                story.event(EventType::Warning, failure.reason, failure.error.clone());
+                story.event(EventType::Warning, failure.reason, failure.error.to_string());
                 failures.push(failure);
             }
         }

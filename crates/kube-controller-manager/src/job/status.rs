@@ -53,10 +53,8 @@ pub(super) fn after(
     let mut conditions = new.conditions.take().unwrap_or_default();
     let mut told = None;
     if let Some(asked) = suspended.filter(|_| end.is_none()) {
-        let (status, reason, message) = match asked {
-            true => ("True", "JobSuspended", "Job suspended"),
-            false => ("False", "JobResumed", "Job resumed"),
-        };
+        let (status, reason, message) =
+            if asked { ("True", "JobSuspended", "Job suspended") } else { ("False", "JobResumed", "Job resumed") };
         if ensure(&mut conditions, "Suspended", status, reason, message, &now) {
             told = Some(if asked { ("Suspended", message) } else { ("Resumed", message) });
             if !asked {

@@ -13,24 +13,24 @@ use reconcile::{Error, Key, On, Plan, Rule, Work, Write};
 
 use crate::{Context, Controller};
 
-pub(crate) static CONTROLLER: Controller = Controller {
-    name: "namespace-controller",
-    account: "namespace-controller",
-    source: "namespace-controller",
-    rules: &[
-        Rule { groups: &[""], resources: &["namespaces"], verbs: &["get", "list", "watch", "delete"] },
-        Rule { groups: &[""], resources: &["namespaces/finalize", "namespaces/status"], verbs: &["update"] },
-        Rule { groups: &["*"], resources: &["*"], verbs: &["get", "list", "watch", "delete", "deletecollection"] },
-    ],
-    work: Work::Keys {
-        wakes: &[&On::every(|_, namespace: &Namespace| match plan::is_ending(namespace) {
-            true => vec![Key::of(&namespace.metadata)],
-            false => Vec::new(),
-        })],
-        workers_max: 10,
-        reconcile: |cx, key| reconcile(cx, key).boxed(),
-    },
-};
+pub(crate) static CONTROLLER: Controller =
+    Controller {
+        name: "namespace-controller",
+        account: "namespace-controller",
+        source: "namespace-controller",
+        rules: &[
+            Rule { groups: &[""], resources: &["namespaces"], verbs: &["get", "list", "watch", "delete"] },
+            Rule { groups: &[""], resources: &["namespaces/finalize", "namespaces/status"], verbs: &["update"] },
+            Rule { groups: &["*"], resources: &["*"], verbs: &["get", "list", "watch", "delete", "deletecollection"] },
+        ],
+        work: Work::Keys {
+            wakes: &[&On::every(|_, namespace: &Namespace| {
+                if plan::is_ending(namespace) { vec![Key::of(&namespace.metadata)] } else { Vec::new() }
+            })],
+            workers_max: 10,
+            reconcile: |cx, key| reconcile(cx, key).boxed(),
+        },
+    };
 
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let Some(namespace) = cx.cache::<Namespace>().get(key).filter(|found| plan::is_ending(found)) else {

@@ -65,9 +65,10 @@ fn next(now: Timestamp, namespace: &Namespace, content: &Content) -> Next {
     if content.remaining.is_empty() {
         // What a foreign API server has in here is not known while it does not answer. It gets time to come back, but
         // one that has gone for good must not hold every namespace for ever, as it does upstream.
-        return match content.stale.is_empty() || passed >= STALE_PATIENCE {
-            true => Next::Finalize,
-            false => Next::Wait(STALE_PATIENCE.saturating_sub(passed).min(STALE_WAIT_MAX)),
+        return if content.stale.is_empty() || passed >= STALE_PATIENCE {
+            Next::Finalize
+        } else {
+            Next::Wait(STALE_PATIENCE.saturating_sub(passed).min(STALE_WAIT_MAX))
         };
     }
     let estimate = content.remaining.iter().map(|remaining| match remaining.grace_seconds {

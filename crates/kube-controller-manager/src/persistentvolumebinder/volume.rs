@@ -19,9 +19,10 @@ pub(super) fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeCla
         // The claim went with another volume.
         Some(_) => {
             let provisioned = annotation(&volume.metadata, PROVISIONED_BY).is_some();
-            match provisioned && reclaim_policy(volume) == "Delete" {
-                true => left_behind(volume),
-                false => Plan::one(Write::update(&let_go(volume))),
+            if provisioned && reclaim_policy(volume) == "Delete" {
+                left_behind(volume)
+            } else {
+                Plan::one(Write::update(&let_go(volume)))
             }
         }
     }
@@ -39,14 +40,11 @@ fn let_go(volume: &PersistentVolume) -> PersistentVolume {
         annotations.remove(BOUND_BY_CONTROLLER);
     }
     let spec = volume.spec.get_or_insert_default();
-    match chosen {
-        true => spec.claim_ref = None,
-        false => {
-            if let Some(reference) = &mut spec.claim_ref {
-                reference.uid = None;
-                reference.resource_version = None;
-            }
-        }
+    if chosen {
+        spec.claim_ref = None
+    } else if let Some(reference) = &mut spec.claim_ref {
+        reference.uid = None;
+        reference.resource_version = None;
     }
     volume
 }

@@ -54,14 +54,15 @@ fn plan(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Plan {
     let size = k8s_openapi::apimachinery::pkg::api::resource::Quantity(asked.canonical());
     if !annotation(&volume.metadata, PROVISIONED_BY).is_some_and(is_ours) {
         let csi = volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some());
-        let event = match csi {
-            true => Event::normal(claim, "ExternalExpanding", "waiting for an external controller to expand this PVC"),
-            false => Event::warning(
+        let event = if csi {
+            Event::normal(claim, "ExternalExpanding", "waiting for an external controller to expand this PVC")
+        } else {
+            Event::warning(
                 claim,
                 "ExternalExpanding",
                 "Ignoring the PVC: didn't find a plugin capable of expanding the volume; waiting for an external controller \
                  to process this PVC.",
-            ),
+            )
         };
         return Plan { events: vec![event], ..Plan::default() };
     }

@@ -43,14 +43,16 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(claim) = cx.cache::<PersistentVolumeClaim>().get(key) else { return Ok(Plan::nothing()) };
     if claim.metadata.deletion_timestamp.is_some() && has(&*claim, FINALIZER) {
         let pods = cx.cache::<Pod>().found_by(BY_CLAIM, &of_claim(&key.namespace, &key.name));
-        return Ok(match pods.iter().any(|pod| uses(pod, &key.name)) {
-            true => Plan::nothing(),
-            false => Plan::one(removed(&*claim, FINALIZER)),
+        return Ok(if pods.iter().any(|pod| uses(pod, &key.name)) {
+            Plan::nothing()
+        } else {
+            Plan::one(removed(&*claim, FINALIZER))
         });
     }
-    Ok(match claim.metadata.deletion_timestamp.is_none() && !has(&*claim, FINALIZER) {
-        true => Plan::one(added(&*claim, FINALIZER)),
-        false => Plan::nothing(),
+    Ok(if claim.metadata.deletion_timestamp.is_none() && !has(&*claim, FINALIZER) {
+        Plan::one(added(&*claim, FINALIZER))
+    } else {
+        Plan::nothing()
     })
 }
 

@@ -42,10 +42,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
             &On::every(|_, pod: &Pod| {
                 let namespace = pod.metadata.namespace.clone().unwrap_or_default();
                 let claims = pod::claim_names(pod).map(|name| Key::new(namespace.clone(), name));
-                match pod::wants_claims(pod) {
-                    true => claims.chain([Key::of(&pod.metadata)]).collect(),
-                    false => Vec::new(),
-                }
+                if pod::wants_claims(pod) { claims.chain([Key::of(&pod.metadata)]).collect() } else { Vec::new() }
             }),
             &On::every(|_, claim: &ResourceClaim| {
                 let namespace = claim.metadata.namespace.clone().unwrap_or_default();

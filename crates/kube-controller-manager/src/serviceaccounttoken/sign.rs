@@ -19,14 +19,23 @@ enum Key {
     Rs256(RsaKeyPair),
 }
 
+/// What is no key for tokens.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeyError {
+    #[error(transparent)]
+    Pem(#[from] rcgen::Error),
+    #[error("{0}")]
+    Rsa(ring::error::KeyRejected),
+}
+
 impl TokenKey {
-    pub fn from_pem(pem: &str) -> Result<TokenKey, String> {
-        let pair = KeyPair::from_pem(pem).map_err(|error| error.to_string())?;
+    pub fn from_pem(pem: &str) -> Result<TokenKey, KeyError> {
+        let pair = KeyPair::from_pem(pem)?;
         let der = pair.serialize_der();
         let id = URL_SAFE_NO_PAD.encode(ring::digest::digest(&ring::digest::SHA256, &pair.subject_public_key_info()));
         let key = match EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &SystemRandom::new()) {
             Ok(key) => Key::Es256(key),
-            Err(_) => Key::Rs256(RsaKeyPair::from_pkcs8(&der).map_err(|error| error.to_string())?),
+            Err(_) => Key::Rs256(RsaKeyPair::from_pkcs8(&der).map_err(KeyError::Rsa)?),
         };
         Ok(TokenKey { key, id })
     }

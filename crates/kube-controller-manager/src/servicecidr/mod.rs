@@ -54,9 +54,10 @@ impl Ending {
     fn seen(&self, cx: &Context, key: &Key) -> BTreeSet<Key> {
         let range = cx.cache::<ServiceCIDR>().get(key);
         let mut ending = self.0.lock();
-        match range.is_some_and(|range| range.metadata.deletion_timestamp.is_some()) {
-            true => ending.insert(key.clone()),
-            false => ending.remove(key),
+        if range.is_some_and(|range| range.metadata.deletion_timestamp.is_some()) {
+            ending.insert(key.clone())
+        } else {
+            ending.remove(key)
         };
         ending.clone()
     }

@@ -24,9 +24,10 @@ pub(super) fn plan(range: &ServiceCIDR, needed: impl FnOnce() -> bool, now: Time
         if !has(range, FINALIZER) {
             return Plan::one(added(range, FINALIZER));
         }
-        return match ready(range).is_some_and(|condition| condition.status == "True") {
-            true => Plan::nothing(),
-            false => Plan::one(says(range, "True", "", "Kubernetes Service CIDR is ready", now)),
+        return if ready(range).is_some_and(|condition| condition.status == "True") {
+            Plan::nothing()
+        } else {
+            Plan::one(says(range, "True", "", "Kubernetes Service CIDR is ready", now))
         };
     };
     if !has(range, FINALIZER) {
@@ -35,9 +36,10 @@ pub(super) fn plan(range: &ServiceCIDR, needed: impl FnOnce() -> bool, now: Time
     if needed() {
         let message =
             "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-        return match ready(range).is_some_and(|condition| condition.message == message) {
-            true => Plan::nothing(),
-            false => Plan::one(says(range, "False", "Terminating", message, now)),
+        return if ready(range).is_some_and(|condition| condition.message == message) {
+            Plan::nothing()
+        } else {
+            Plan::one(says(range, "False", "Terminating", message, now))
         };
     }
     match ends.0.as_second() + GRACE_SECONDS - now.as_second() {

@@ -148,10 +148,8 @@ impl<'a> Members<'a> {
     /// Pods below the partition are of the present revision, all others of the new one.
     fn new_pod(&self, ordinal: i64) -> Pod {
         let stays = !self.on_delete() && ordinal < self.ordinals.start + i64::from(self.partition());
-        let (template, revision) = match stays {
-            true => (&self.current_template, &self.current),
-            false => (&self.spec.template, &self.update),
-        };
+        let (template, revision) =
+            if stays { (&self.current_template, &self.current) } else { (&self.spec.template, &self.update) };
         pod_of_ordinal(self.set, template, revision, ordinal)
     }
 }
@@ -233,10 +231,7 @@ fn tend(plan: &mut Plan, members: &Members, view: &View, ordinal: i64, pod: &Arc
             plan.writes.push(Write::merge_patch::<Pod>(&Key::of(&pod.metadata), patch).accept(&["NotFound"]));
         }
     }
-    match !ending && members.is_available(pod) {
-        true => Turn::Next,
-        false => Turn::Wait,
-    }
+    if !ending && members.is_available(pod) { Turn::Next } else { Turn::Wait }
 }
 
 fn replace(plan: &mut Plan, set: &StatefulSet, pod: &Arc<Pod>) {

@@ -36,9 +36,10 @@ pub async fn play(world: Arc<World>) {
                 tended.insert(entry.key, entry.revision);
             }
         }
-        let changed = match renew(&world).await {
-            true => tokio::time::timeout(RENEWED, newest.changed()).await.unwrap_or(Ok(())),
-            false => newest.changed().await,
+        let changed = if renew(&world).await {
+            tokio::time::timeout(RENEWED, newest.changed()).await.unwrap_or(Ok(()))
+        } else {
+            newest.changed().await
         };
         if changed.is_err() {
             return;

@@ -180,8 +180,9 @@ fn collection(object: &Value) -> String {
         kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
         kind => format!("{kind}s"),
     };
-    match namespace.is_empty() {
-        true => format!("{root}/{version}/{plural}"),
-        false => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+    if namespace.is_empty() {
+        format!("{root}/{version}/{plural}")
+    } else {
+        format!("{root}/{version}/namespaces/{namespace}/{plural}")
     }
 }

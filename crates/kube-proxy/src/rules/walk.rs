@@ -59,15 +59,14 @@ impl Machine<'_> {
         let is_from_here = self.own.contains(&packet.source);
         let mut walk =
             Walk { port: packet.port, machine: self, packet, mark: 0, translated: None, masqueraded: false, random };
-        let first: &[fn(&Hook) -> bool] = match is_from_here {
-            true => &[
+        let first: &[fn(&Hook) -> bool] = if is_from_here {
+            &[
                 |hook| matches!(hook, Hook::FilterOutput(at) if *at < 0),
                 |hook| matches!(hook, Hook::TranslateOutput),
                 |hook| matches!(hook, Hook::FilterOutput(0)),
-            ],
-            false => {
-                &[|hook| matches!(hook, Hook::FilterPrerouting(_)), |hook| matches!(hook, Hook::TranslatePrerouting)]
-            }
+            ]
+        } else {
+            &[|hook| matches!(hook, Hook::FilterPrerouting(_)), |hook| matches!(hook, Hook::TranslatePrerouting)]
         };
         for hook in first {
             if let Some(fate) = walk.hook(hook) {

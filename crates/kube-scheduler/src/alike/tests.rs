@@ -54,9 +54,10 @@ fn counts_are_those_of_looking_at_every_pod() {
             labels["tier"] = "x".into();
         }
         let namespace = if random.random_bool(0.7) { "one" } else { "two" };
-        match random.random_bool(0.7) {
-            true => snapshot.add_pod(pod(&name, namespace, &labels, random.random_bool(0.2), &json!({})), &node),
-            false => snapshot.remove_pod(&name),
+        if random.random_bool(0.7) {
+            snapshot.add_pod(pod(&name, namespace, &labels, random.random_bool(0.2), &json!({})), &node)
+        } else {
+            snapshot.remove_pod(&name)
         }
         let selector = &selectors[random.random_range(0..selectors.len())];
         let counted = snapshot.staying("one", selector);

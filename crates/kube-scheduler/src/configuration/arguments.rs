@@ -19,12 +19,63 @@ use crate::plugins::pod_topology_spread::PodTopologySpread;
 use crate::plugins::volume_binding::VolumeBinding;
 use crate::profile::Profile;
 
+/// What of a file cannot be taken, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ArgumentError {
+    #[error("decoding args for plugin {plugin:?}: expected kind {expected}, not {kind}")]
+    Kind { plugin: String, expected: String, kind: String },
+    #[error("decoding .profiles[*].pluginConfig: decoding args for plugin {plugin}: strict decoding error: {source}")]
+    Decode { plugin: String, source: serde_json::Error },
+    #[error("plugin {0:?} does not exist")]
+    NoPlugin(String),
+    #[error("hardPodAffinityWeight: Invalid value: {0}: not in valid range [0-100]")]
+    AffinityWeight(i64),
+    #[error("bindTimeoutSeconds: Invalid value: {0}: invalid BindTimeoutSeconds, should not be a negative value")]
+    BindTimeout(i64),
+    #[error("minCandidateNodesPercentage: Invalid value: {0}: not in valid range [0, 100]")]
+    CandidatesPercentage(i64),
+    #[error("minCandidateNodesAbsolute: Invalid value: {0}: not in valid range [0, inf)")]
+    CandidatesAbsolute(i64),
+    #[error("ignoredResourceGroups: Invalid value: {0:?}: resource group name can't contain '/'")]
+    ResourceGroup(String),
+    #[error(
+        "scoringStrategy.resources: Invalid value: {weight}: resource weight of {resource} not in valid range [1, 100]"
+    )]
+    ResourceWeight { weight: i64, resource: String },
+    #[error("requestedToCapacityRatio.shape: Required value: at least one point must be specified")]
+    NoShape,
+    #[error("requestedToCapacityRatio.shape: Invalid value: utilization values must be sorted in increasing order")]
+    UnsortedShape,
+    #[error("requestedToCapacityRatio.shape.utilization: Invalid value: {0}: not in valid range [0-100]")]
+    Utilization(i64),
+    #[error("requestedToCapacityRatio.shape.score: Invalid value: {0}: not in valid range [0-10]")]
+    Score(i64),
+    #[error(
+        "scoringStrategy.type: Unsupported value: {0:?}: supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\""
+    )]
+    Strategy(String),
+    #[error("defaultingType: Invalid value: \"System\": when .defaultConstraints are specified")]
+    SystemDefaulting,
+    #[error("defaultingType: Unsupported value: {0:?}: supported values: \"List\", \"System\"")]
+    Defaulting(String),
+    #[error("defaultConstraints.maxSkew: Invalid value: {0}: not in valid range (0, inf)")]
+    MaxSkew(i32),
+    #[error(
+        "defaultConstraints.labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod"
+    )]
+    ConstraintSelector,
+    #[error(
+        "defaultConstraints.whenUnsatisfiable: Unsupported value: {0:?}: supported values: \"DoNotSchedule\", \"ScheduleAnyway\""
+    )]
+    WhenUnsatisfiable(String),
+}
+
 /// Puts the plugin as configured in the place of the standard one; says whether there is such a plugin.
 pub(super) fn apply(
     config: &PluginConfig,
     plugins: &mut [(Arc<dyn Plugin>, i64)],
     profile: &mut Profile,
-) -> Result<bool, String> {
+) -> Result<bool, ArgumentError> {
     let args = config.args.clone().unwrap_or_else(|| Value::Object(Default::default()));
     let plugin: Arc<dyn Plugin> = match config.name.as_str() {
         "NodeResourcesFit" => Arc::new(fit(read(config, args)?)?),
@@ -41,7 +92,7 @@ pub(super) fn apply(
             let args: InterPod = read(config, args)?;
             let weight = args.hard_pod_affinity_weight.unwrap_or(1);
             if !(0..=100).contains(&weight) {
-                return Err(format!("hardPodAffinityWeight: Invalid value: {weight}: not in valid range [0-100]"));
+                return Err(ArgumentError::AffinityWeight(weight));
             }
             Arc::new(InterPodAffinity {
                 hard_pod_affinity_weight: weight,
@@ -53,9 +104,7 @@ pub(super) fn apply(
         "VolumeBinding" => {
             let args: Volumes = read(config, args)?;
             let seconds = args.bind_timeout_seconds.unwrap_or(600);
-            let timeout = u64::try_from(seconds).map_err(|_| {
-                format!("bindTimeoutSeconds: Invalid value: {seconds}: invalid BindTimeoutSeconds, should not be a negative value")
-            })?;
+            let timeout = u64::try_from(seconds).map_err(|_| ArgumentError::BindTimeout(seconds))?;
             profile.volume_bind_timeout = Duration::from_secs(timeout);
             Arc::new(VolumeBinding { bind_timeout: profile.volume_bind_timeout })
         }
@@ -64,12 +113,10 @@ pub(super) fn apply(
             let percent = args.min_candidate_nodes_percentage.unwrap_or(10);
             let least = args.min_candidate_nodes_absolute.unwrap_or(100);
             if !(0..=100).contains(&percent) {
-                return Err(format!(
-                    "minCandidateNodesPercentage: Invalid value: {percent}: not in valid range [0, 100]"
-                ));
+                return Err(ArgumentError::CandidatesPercentage(percent));
             }
             if least < 0 {
-                return Err(format!("minCandidateNodesAbsolute: Invalid value: {least}: not in valid range [0, inf)"));
+                return Err(ArgumentError::CandidatesAbsolute(least));
             }
             (profile.candidates_percent, profile.candidates_min) = (percent as usize, least as usize);
             return Ok(true);
@@ -84,21 +131,17 @@ pub(super) fn apply(
     Ok(true)
 }
 
-fn read<T: DeserializeOwned>(config: &PluginConfig, mut args: Value) -> Result<T, String> {
+fn read<T: DeserializeOwned>(config: &PluginConfig, mut args: Value) -> Result<T, ArgumentError> {
     if let Some(fields) = args.as_object_mut() {
         let expected = format!("{}Args", config.name);
         if let Some(kind) = fields.get("kind").and_then(Value::as_str).filter(|kind| *kind != expected) {
-            return Err(format!("decoding args for plugin {:?}: expected kind {expected}, not {kind}", config.name));
+            let (plugin, kind) = (config.name.clone(), kind.to_owned());
+            return Err(ArgumentError::Kind { plugin, expected, kind });
         }
         fields.remove("apiVersion");
         fields.remove("kind");
     }
-    serde_json::from_value(args).map_err(|error| {
-        format!(
-            "decoding .profiles[*].pluginConfig: decoding args for plugin {}: strict decoding error: {error}",
-            config.name
-        )
-    })
+    serde_json::from_value(args).map_err(|source| ArgumentError::Decode { plugin: config.name.clone(), source })
 }
 
 #[derive(Default, Deserialize)]
@@ -177,23 +220,20 @@ struct Preemption {
     min_candidate_nodes_absolute: Option<i64>,
 }
 
-fn fit(args: Fit) -> Result<NodeResourcesFit, String> {
+fn fit(args: Fit) -> Result<NodeResourcesFit, ArgumentError> {
     let mut plugin = NodeResourcesFit {
         ignored_resources: args.ignored_resources.unwrap_or_default(),
         ignored_groups: args.ignored_resource_groups.unwrap_or_default(),
         ..NodeResourcesFit::default()
     };
     if let Some(group) = plugin.ignored_groups.iter().find(|group| group.contains('/')) {
-        return Err(format!("ignoredResourceGroups: Invalid value: {group:?}: resource group name can't contain '/'"));
+        return Err(ArgumentError::ResourceGroup(group.clone()));
     }
     let Some(scoring) = args.scoring_strategy else { return Ok(plugin) };
     for resource in scoring.resources.into_iter().flatten() {
         let weight = resource.weight.unwrap_or(1);
         if !(1..=100).contains(&weight) {
-            return Err(format!(
-                "scoringStrategy.resources: Invalid value: {weight}: resource weight of {} not in valid range [1, 100]",
-                resource.name
-            ));
+            return Err(ArgumentError::ResourceWeight { weight, resource: resource.name });
         }
         plugin.weights.retain(|(name, _)| *name != resource.name);
         plugin.weights.push((resource.name, weight));
@@ -204,67 +244,49 @@ fn fit(args: Fit) -> Result<NodeResourcesFit, String> {
         Some("RequestedToCapacityRatio") => {
             let shape = scoring.requested_to_capacity_ratio.and_then(|ratio| ratio.shape).unwrap_or_default();
             if shape.is_empty() {
-                return Err(
-                    "requestedToCapacityRatio.shape: Required value: at least one point must be specified".into()
-                );
+                return Err(ArgumentError::NoShape);
             }
             if !shape.windows(2).all(|pair| pair[0].utilization < pair[1].utilization) {
-                return Err("requestedToCapacityRatio.shape: Invalid value: utilization values must be sorted in increasing order".into());
+                return Err(ArgumentError::UnsortedShape);
             }
             for point in &shape {
                 if !(0..=100).contains(&point.utilization) {
-                    return Err(format!(
-                        "requestedToCapacityRatio.shape.utilization: Invalid value: {}: not in valid range [0-100]",
-                        point.utilization
-                    ));
+                    return Err(ArgumentError::Utilization(point.utilization));
                 }
                 if !(0..=10).contains(&point.score) {
-                    return Err(format!(
-                        "requestedToCapacityRatio.shape.score: Invalid value: {}: not in valid range [0-10]",
-                        point.score
-                    ));
+                    return Err(ArgumentError::Score(point.score));
                 }
             }
             Strategy::RequestedToCapacityRatio(shape.iter().map(|point| (point.utilization, point.score)).collect())
         }
         Some(other) => {
-            return Err(format!(
-                "scoringStrategy.type: Unsupported value: {other:?}: supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\""
-            ));
+            return Err(ArgumentError::Strategy(other.to_owned()));
         }
     };
     Ok(plugin)
 }
 
-fn spread(args: Spread) -> Result<PodTopologySpread, String> {
+fn spread(args: Spread) -> Result<PodTopologySpread, ArgumentError> {
     let constraints = args.default_constraints.unwrap_or_default();
     match args.defaulting_type.as_deref() {
         None | Some("System") if constraints.is_empty() => return Ok(PodTopologySpread::default()),
         Some("System") => {
-            return Err("defaultingType: Invalid value: \"System\": when .defaultConstraints are specified".into());
+            return Err(ArgumentError::SystemDefaulting);
         }
         None | Some("List") => {}
         Some(other) => {
-            return Err(format!(
-                "defaultingType: Unsupported value: {other:?}: supported values: \"List\", \"System\""
-            ));
+            return Err(ArgumentError::Defaulting(other.to_owned()));
         }
     }
     for constraint in &constraints {
         if constraint.max_skew <= 0 {
-            return Err(format!(
-                "defaultConstraints.maxSkew: Invalid value: {}: not in valid range (0, inf)",
-                constraint.max_skew
-            ));
+            return Err(ArgumentError::MaxSkew(constraint.max_skew));
         }
         if constraint.label_selector.is_some() {
-            return Err("defaultConstraints.labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod".into());
+            return Err(ArgumentError::ConstraintSelector);
         }
         if !matches!(constraint.when_unsatisfiable.as_str(), "DoNotSchedule" | "ScheduleAnyway") {
-            return Err(format!(
-                "defaultConstraints.whenUnsatisfiable: Unsupported value: {:?}: supported values: \"DoNotSchedule\", \"ScheduleAnyway\"",
-                constraint.when_unsatisfiable
-            ));
+            return Err(ArgumentError::WhenUnsatisfiable(constraint.when_unsatisfiable.clone()));
         }
     }
     let defaults = constraints.into_iter().map(|constraint| {

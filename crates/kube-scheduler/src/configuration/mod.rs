@@ -16,6 +16,7 @@ use crate::profile::Profile;
 use crate::queue::Limits;
 use crate::{Config, Error};
 
+use arguments::ArgumentError;
 use file::{File, FileProfile, PluginSet};
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -56,7 +57,8 @@ pub fn read(text: &str) -> Result<Config, Error> {
 
 fn made(file: &File, wanted: &FileProfile) -> Result<Profile, Error> {
     let name = wanted.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".into());
-    let failed = |why: String| Error::Configuration(format!("creating profile for scheduler name {name}: {why}"));
+    let failed =
+        |why: ArgumentError| Error::Configuration(format!("creating profile for scheduler name {name}: {why}"));
     let mut profile = Profile { scheduler_name: name.clone(), ..Profile::standard() };
     let percentage = wanted.percentage_of_nodes_to_score.or(file.percentage_of_nodes_to_score).unwrap_or(0);
     profile.percentage_of_nodes_to_score = percentage as u32;
@@ -64,7 +66,7 @@ fn made(file: &File, wanted: &FileProfile) -> Result<Profile, Error> {
     for config in wanted.plugin_config.iter().flatten() {
         let known = arguments::apply(config, &mut all, &mut profile).map_err(failed)?;
         if !known {
-            return Err(failed(format!("plugin {:?} does not exist", config.name)));
+            return Err(failed(ArgumentError::NoPlugin(config.name.clone())));
         }
     }
     let sets = wanted.plugins.clone().unwrap_or_default();
@@ -73,7 +75,7 @@ fn made(file: &File, wanted: &FileProfile) -> Result<Profile, Error> {
             set.enabled.iter().flatten().chain(set.disabled.iter().flatten()).map(|plugin| plugin.name.as_str());
         for plugin in named.filter(|name| *name != "*") {
             if !BUILT_IN.contains(&plugin) && !all.iter().any(|(known, _)| known.name() == plugin) {
-                return Err(failed(format!("plugin {plugin:?} does not exist")));
+                return Err(failed(ArgumentError::NoPlugin(plugin.to_owned())));
             }
         }
     }

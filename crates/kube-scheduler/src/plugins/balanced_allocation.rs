@@ -22,10 +22,7 @@ impl Plugin for BalancedAllocation {
     fn score<'a>(&'a self, _: View<'a>, pod: &'a PodInfo, _: &[&'a NodeInfo]) -> Scoring<'a> {
         // A pod that asks for nothing changes no balance.
         let asks = pod.requests.milli_cpu > 0 || pod.requests.memory > 0 || !pod.requests.other.is_empty();
-        match asks {
-            true => Scoring::Ask(Box::new(Balance { pod, resources: &self.resources })),
-            false => Scoring::Skip,
-        }
+        if asks { Scoring::Ask(Box::new(Balance { pod, resources: &self.resources })) } else { Scoring::Skip }
     }
 
     fn may_help(&self, _: &PodInfo, _: &Change) -> bool {

@@ -44,10 +44,7 @@ impl Plugin for ImageLocality {
 /// With a tag, as nodes report their images.
 fn normalized(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    match last.contains(':') || last.contains('@') {
-        true => image.to_owned(),
-        false => format!("{image}:latest"),
-    }
+    if last.contains(':') || last.contains('@') { image.to_owned() } else { format!("{image}:latest") }
 }
 
 struct Present {

@@ -86,9 +86,10 @@ impl Plugin for InterPodAffinity {
                 );
             }
         }
-        match pod.affinity.is_empty() && pod.anti_affinity.is_empty() && near.refused_by_others.is_empty() {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(near)),
+        if pod.affinity.is_empty() && pod.anti_affinity.is_empty() && near.refused_by_others.is_empty() {
+            Filtering::Skip
+        } else {
+            Filtering::Ask(Box::new(near))
         }
     }
 
@@ -104,10 +105,7 @@ impl Plugin for InterPodAffinity {
         for wishing in view.snapshot.alike.wishing() {
             self.count_likes(view.snapshot, pod, wishing, &mut places);
         }
-        match places.is_empty() {
-            true => Scoring::Skip,
-            false => Scoring::Ask(Box::new(Liked(places))),
-        }
+        if places.is_empty() { Scoring::Skip } else { Scoring::Ask(Box::new(Liked(places))) }
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {

@@ -26,9 +26,10 @@ impl Plugin for NodeAffinity {
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
         let required = Required::of(&pod.pod);
-        match required.is_empty() && self.enforced().is_none() {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(Allowed { required, enforced: self.enforced(), view })),
+        if required.is_empty() && self.enforced().is_none() {
+            Filtering::Skip
+        } else {
+            Filtering::Ask(Box::new(Allowed { required, enforced: self.enforced(), view }))
         }
     }
 
@@ -78,9 +79,10 @@ impl Filter for Allowed<'_> {
         if self.enforced.is_some_and(|enforced| !selector_matches(enforced, &node.name, &node.labels)) {
             return Err(Refusal::final_("node(s) didn't match scheduler-enforced node affinity"));
         }
-        match self.required.allows(&node.name, &node.labels) {
-            true => Ok(()),
-            false => Err(Refusal::final_("node(s) didn't match Pod's node affinity/selector")),
+        if self.required.allows(&node.name, &node.labels) {
+            Ok(())
+        } else {
+            Err(Refusal::final_("node(s) didn't match Pod's node affinity/selector"))
         }
     }
 }

@@ -32,9 +32,6 @@ struct Named<'a>(&'a str);
 
 impl Filter for Named<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        match node.name == self.0 {
-            true => Ok(()),
-            false => Err(Refusal::final_("node(s) didn't match the requested node name")),
-        }
+        if node.name == self.0 { Ok(()) } else { Err(Refusal::final_("node(s) didn't match the requested node name")) }
     }
 }

@@ -12,10 +12,7 @@ impl Plugin for NodePorts {
     }
 
     fn filter<'a>(&'a self, _: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
-        match pod.host_ports.is_empty() {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(Free { pod })),
-        }
+        if pod.host_ports.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Free { pod })) }
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
@@ -41,9 +38,10 @@ struct Free<'a> {
 
 impl Filter for Free<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        match node.pods.iter().any(|other| conflict(self.pod, other)) {
-            true => Err(Refusal::resolvable("node(s) didn't have free ports for the requested pod ports")),
-            false => Ok(()),
+        if node.pods.iter().any(|other| conflict(self.pod, other)) {
+            Err(Refusal::resolvable("node(s) didn't have free ports for the requested pod ports"))
+        } else {
+            Ok(())
         }
     }
 }

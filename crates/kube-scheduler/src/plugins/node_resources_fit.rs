@@ -102,13 +102,12 @@ impl Filter for Fits<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
         let asked = &self.pod.requests;
         let reasons = self.plugin.lacking(asked, &node.requested, &node.allocatable, node.pods.len() as i64);
-        match reasons.is_empty() {
-            true => Ok(()),
+        if reasons.is_empty() {
+            Ok(())
+        } else {
             // What the empty node does not have, no preemption can give.
-            false => {
-                let resolvable = self.plugin.lacking(asked, &Resources::default(), &node.allocatable, 0).is_empty();
-                Err(Refusal { reasons, resolvable })
-            }
+            let resolvable = self.plugin.lacking(asked, &Resources::default(), &node.allocatable, 0).is_empty();
+            Err(Refusal { reasons, resolvable })
         }
     }
 }

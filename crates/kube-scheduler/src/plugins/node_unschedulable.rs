@@ -17,10 +17,7 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn filter<'a>(&'a self, _: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
-        match tolerates_cordon(pod) {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(NotCordoned)),
-        }
+        if tolerates_cordon(pod) { Filtering::Skip } else { Filtering::Ask(Box::new(NotCordoned)) }
     }
 
     fn is_concerned(&self, change: &Change) -> bool {
@@ -47,9 +44,6 @@ struct NotCordoned;
 
 impl Filter for NotCordoned {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        match node.unschedulable {
-            true => Err(Refusal::final_("node(s) were unschedulable")),
-            false => Ok(()),
-        }
+        if node.unschedulable { Err(Refusal::final_("node(s) were unschedulable")) } else { Ok(()) }
     }
 }

@@ -22,10 +22,7 @@ impl Plugin for NodeVolumeLimits {
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
         let mut asked = Handles::new();
         handles(view, pod, &mut asked);
-        match asked.is_empty() {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(Asked { view, asked })),
-        }
+        if asked.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Asked { view, asked })) }
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {

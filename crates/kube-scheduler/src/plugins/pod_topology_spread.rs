@@ -253,9 +253,10 @@ impl Places {
         }
         let places = self.counts.iter().flatten();
         // With fewer places than asked for, an imagined empty one counts as the least.
-        let least = match (places.clone().count() as i64) < self.constraint.domains_min {
-            true => 0,
-            false => places.copied().min().unwrap_or(0),
+        let least = if (places.clone().count() as i64) < self.constraint.domains_min {
+            0
+        } else {
+            places.copied().min().unwrap_or(0)
         };
         self.least.set(Some(least));
         least

@@ -10,12 +10,8 @@ impl Plugin for SchedulingGates {
         "SchedulingGates"
     }
 
-    fn admits(&self, pod: &PodInfo) -> Result<(), String> {
-        let gates: Vec<&str> = pod.spec().scheduling_gates.iter().flatten().map(|gate| gate.name.as_str()).collect();
-        match gates.is_empty() {
-            true => Ok(()),
-            false => Err(format!("waiting for scheduling gates: [{}]", gates.join(" "))),
-        }
+    fn admits(&self, pod: &PodInfo) -> bool {
+        pod.spec().scheduling_gates.iter().flatten().next().is_none()
     }
 
     fn may_help(&self, _: &PodInfo, change: &Change) -> bool {

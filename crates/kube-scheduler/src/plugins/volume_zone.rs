@@ -34,10 +34,7 @@ impl Plugin for VolumeZone {
                 }
             }
         }
-        match places.is_empty() {
-            true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(Places(places))),
-        }
+        if places.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Places(places))) }
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
@@ -67,9 +64,6 @@ impl Filter for Places {
         let here = |(key, values): &(String, Vec<String>)| {
             either(key).is_some_and(|value| values.iter().any(|one| one == value))
         };
-        match self.0.iter().all(here) {
-            true => Ok(()),
-            false => Err(Refusal::final_("node(s) had no available volume zone")),
-        }
+        if self.0.iter().all(here) { Ok(()) } else { Err(Refusal::final_("node(s) had no available volume zone")) }
     }
 }

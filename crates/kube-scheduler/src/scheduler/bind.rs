@@ -12,7 +12,7 @@ use crate::metrics::Attempt;
 use crate::objects::Objects;
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod_info::PodInfo;
-use crate::writes::{delete, disruption_status, patch_status, write_binding};
+use crate::writes::{delete, disruption_status, patch_status, said, write_binding};
 
 impl Scheduler {
     pub(super) fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
@@ -30,8 +30,9 @@ impl Scheduler {
     pub(super) fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
         for victim in victims {
             let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
+            let clock = self.config.clock.clone();
             tasks::spawn(async move {
-                let status = disruption_status(pod.scheduler_name());
+                let status = disruption_status(pod.scheduler_name(), clock.now());
                 let marked = patch_status(&client, &victim, &status).await;
                 let ended = match marked {
                     Ok(()) => delete(&client, &victim).await,
@@ -77,11 +78,7 @@ impl Scheduler {
                     let _ = messages.send(Message::Bound { attempt, reservation });
                 }
                 Err(error) => {
-                    let said = match &error {
-                        kube::Error::Api(status) => status.message.clone(),
-                        other => other.to_string(),
-                    };
-                    let why = format!("running Bind plugin \"DefaultBinder\": {said}");
+                    let why = NotBound::Binding(error);
                     let devices = reservation.as_ref().map(|one| one.devices.as_slice()).unwrap_or_default();
                     dynamic_resources::bind::unreserve(&client, &pod, devices).await;
                     let _ = messages.send(Message::NotBound { pod, why, attempt, reservation });
@@ -91,18 +88,27 @@ impl Scheduler {
     }
 }
 
+/// Why a pod is not bound; users read it in the message of the pod.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotBound {
+    #[error("running PreBind plugin \"VolumeBinding\": binding volumes: {0}")]
+    Volumes(#[from] volume_binding::bind::BindError),
+    #[error("running PreBind plugin \"DynamicResources\": {0}")]
+    Devices(#[from] dynamic_resources::bind::BindError),
+    #[error("running Bind plugin \"DefaultBinder\": {}", said(.0))]
+    Binding(#[source] kube::Error),
+}
+
 /// Everything that must be so before the pod may be bound.
 async fn prepare(
     client: &kube::Client,
     objects: &Objects,
     reservation: &Reservation,
     timeout: Duration,
-) -> Result<(), String> {
-    let bound = volume_binding::bind::bind(client, objects, reservation, timeout).await;
-    bound.map_err(|error| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}"))?;
-    if reservation.devices.is_empty() {
-        return Ok(());
+) -> Result<(), NotBound> {
+    volume_binding::bind::bind(client, objects, reservation, timeout).await?;
+    if !reservation.devices.is_empty() {
+        dynamic_resources::bind::bind(client, objects, reservation, timeout).await?;
     }
-    let bound = dynamic_resources::bind::bind(client, objects, reservation, timeout).await;
-    bound.map_err(|error| format!("running PreBind plugin \"DynamicResources\": {error}"))
+    Ok(())
 }

@@ -36,10 +36,11 @@ impl DevicePlugins {
             let had = self.had(spec::uid(pod), &container.name);
             for (resource, ids) in had {
                 let entry = reusable.entry(resource).or_default();
-                match spec::is_sidecar(container) {
+                if spec::is_sidecar(container) {
                     // It keeps them beside the others.
-                    true => entry.retain(|id| !ids.contains(id)),
-                    false => entry.extend(ids),
+                    entry.retain(|id| !ids.contains(id))
+                } else {
+                    entry.extend(ids)
                 }
             }
         }

@@ -72,10 +72,7 @@ pub(super) fn look(state: &State, wanted: Wanted, reusable: &Ids) -> Result<Choi
         return Err(AllocateError::Unhealthy(name()));
     }
     if let Some(had) = had {
-        return match had.is_subset(&healthy) {
-            true => Ok(Choice::Nothing),
-            false => Err(AllocateError::NoLongerHealthy(name())),
-        };
+        return if had.is_subset(&healthy) { Ok(Choice::Nothing) } else { Err(AllocateError::NoLongerHealthy(name())) };
     }
     let taken: Ids = reusable.iter().take(count).cloned().collect();
     let available: Ids = healthy.difference(&state.in_use(resource)).cloned().collect();

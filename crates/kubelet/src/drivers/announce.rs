@@ -14,6 +14,34 @@ use crate::objects::in_words;
 
 const NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
 
+/// Why a driver is not announced, or not taken back. It goes to the driver and into the log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AnnounceError {
+    #[error("error adding CSI driver node info: driverNodeID must not be empty")]
+    NoNodeId,
+    #[error("error updating Node object with CSI driver node info: {0}")]
+    Node(#[source] WriteError),
+    #[error("error updating CSINode object with CSI driver node info: {0}")]
+    CsiNode(#[source] WriteError),
+    #[error("error uninstalling CSI driver from CSINode object {0}")]
+    RemoveFromCsiNode(#[source] WriteError),
+    #[error("error removing CSI driver node info from Node object {0}")]
+    RemoveFromNode(#[source] WriteError),
+}
+
+/// Why an object is not read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("{}", in_words(.0))]
+    Api(#[from] kube::Error),
+    #[error("failed to parse node's {NODE_ID:?} annotation value ({text:?}) err={source}")]
+    Annotation { text: String, source: serde_json::Error },
+    #[error(
+        "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{existing:?}"
+    )]
+    Topology { key: String, value: String, existing: String },
+}
+
 /// What one driver says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Announced {
@@ -22,9 +50,9 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    pub fn of(name: &str, info: &NodeGetInfoResponse) -> Result<Announced, String> {
+    pub fn of(name: &str, info: &NodeGetInfoResponse) -> Result<Announced, AnnounceError> {
         if info.node_id.is_empty() {
-            return Err("error adding CSI driver node info: driverNodeID must not be empty".into());
+            return Err(AnnounceError::NoNodeId);
         }
         let topology = info.accessible_topology.as_ref().map(|topology| &topology.segments);
         let topology: BTreeMap<String, String> =
@@ -53,53 +81,57 @@ impl Objects {
         Objects { nodes: Api::all(client.clone()), csi_nodes: Api::all(client), node_name: node_name.to_owned() }
     }
 
-    pub async fn announce(&self, announced: &Announced) -> Result<(), String> {
-        let failed = |text: String| format!("error updating Node object with CSI driver node info: {text}");
-        let node = self.nodes.get(&self.node_name).await.map_err(|error| failed(in_words(&error)))?;
-        if let Some(patch) = node_patch(&node, announced).map_err(failed)? {
-            self.patch_node(patch).await.map_err(failed)?;
-        }
+    pub async fn announce(&self, announced: &Announced) -> Result<(), AnnounceError> {
+        self.write_node(announced).await.map_err(AnnounceError::Node)?;
         let written = self.write_csi_node(|csi_node| with_driver(csi_node, announced)).await;
-        written.map_err(|text| format!("error updating CSINode object with CSI driver node info: {text}"))
+        written.map_err(AnnounceError::CsiNode)
     }
 
     /// The topology stays on the Node, as upstream: volumes are where they are, also while their driver is being replaced.
-    pub(crate) async fn take_back(&self, name: &str) -> Result<(), String> {
+    pub(crate) async fn take_back(&self, name: &str) -> Result<(), AnnounceError> {
         let written = self.write_csi_node(|csi_node| without_driver(csi_node, name)).await;
-        written.map_err(|text| format!("error uninstalling CSI driver from CSINode object {text}"))?;
-        let failed = |text: String| format!("error removing CSI driver node info from Node object {text}");
-        let Some(node) = self.nodes.get_opt(&self.node_name).await.map_err(|error| failed(in_words(&error)))? else {
-            return Ok(());
-        };
-        match patch_without(&node, name).map_err(failed)? {
-            Some(patch) => self.patch_node(patch).await.map_err(failed),
+        written.map_err(AnnounceError::RemoveFromCsiNode)?;
+        self.clear_node(name).await.map_err(AnnounceError::RemoveFromNode)
+    }
+
+    async fn write_node(&self, announced: &Announced) -> Result<(), WriteError> {
+        let node = self.nodes.get(&self.node_name).await?;
+        match node_patch(&node, announced)? {
+            Some(patch) => self.patch_node(patch).await,
             None => Ok(()),
         }
     }
 
-    async fn patch_node(&self, patch: Value) -> Result<(), String> {
-        let patched = self.nodes.patch_status(&self.node_name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        patched.map(drop).map_err(|error| in_words(&error))
+    async fn clear_node(&self, name: &str) -> Result<(), WriteError> {
+        let Some(node) = self.nodes.get_opt(&self.node_name).await? else { return Ok(()) };
+        match patch_without(&node, name)? {
+            Some(patch) => self.patch_node(patch).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn patch_node(&self, patch: Value) -> Result<(), WriteError> {
+        self.nodes.patch_status(&self.node_name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
     }
 
     /// The object itself is made by `node::csi_node`; without it there is nothing to take back, and announcing is tried again.
-    async fn write_csi_node(&self, change: impl Fn(&CSINode) -> Option<CSINode>) -> Result<(), String> {
-        let existing = self.csi_nodes.get(&self.node_name).await;
-        let existing = existing.map_err(|error| in_words(&error))?;
+    async fn write_csi_node(&self, change: impl Fn(&CSINode) -> Option<CSINode>) -> Result<(), WriteError> {
+        let existing = self.csi_nodes.get(&self.node_name).await?;
         let Some(wished) = change(&existing) else { return Ok(()) };
-        let written = self.csi_nodes.replace(&self.node_name, &PostParams::default(), &wished).await;
-        written.map(drop).map_err(|error| in_words(&error))
+        self.csi_nodes.replace(&self.node_name, &PostParams::default(), &wished).await?;
+        Ok(())
     }
 }
 
-fn ids(node: &Node) -> Result<BTreeMap<String, String>, String> {
+fn ids(node: &Node) -> Result<BTreeMap<String, String>, WriteError> {
     let text = node.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NODE_ID));
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(BTreeMap::new()) };
     let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| format!("failed to parse node's {NODE_ID:?} annotation value ({text:?}) err={error}"))
+    parsed.map_err(|source| WriteError::Annotation { text: text.clone(), source })
 }
 
-fn node_patch(node: &Node, announced: &Announced) -> Result<Option<Value>, String> {
+fn node_patch(node: &Node, announced: &Announced) -> Result<Option<Value>, WriteError> {
     let mut patch = json!({});
     let mut ids = ids(node)?;
     if ids.get(&announced.entry.name) != Some(&announced.entry.node_id) {
@@ -110,9 +142,8 @@ fn node_patch(node: &Node, announced: &Announced) -> Result<Option<Value>, Strin
         match node.metadata.labels.as_ref().and_then(|labels| labels.get(key)) {
             Some(existing) if existing == value => {}
             Some(existing) => {
-                return Err(format!(
-                    "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{existing:?}"
-                ));
+                let (key, value, existing) = (key.clone(), value.clone(), existing.clone());
+                return Err(WriteError::Topology { key, value, existing });
             }
             None => patch["metadata"]["labels"][key] = json!(value),
         }
@@ -120,7 +151,7 @@ fn node_patch(node: &Node, announced: &Announced) -> Result<Option<Value>, Strin
     Ok(Some(patch).filter(|patch| *patch != json!({})))
 }
 
-fn patch_without(node: &Node, name: &str) -> Result<Option<Value>, String> {
+fn patch_without(node: &Node, name: &str) -> Result<Option<Value>, WriteError> {
     let mut ids = ids(node)?;
     if ids.remove(name).is_none() {
         return Ok(None);
@@ -175,7 +206,7 @@ mod tests {
         assert_eq!(node_patch(&known, &driver).unwrap(), None);
         let other = node(json!({"annotations": {NODE_ID: "{\"e\":\"x\"}"}, "labels": {"t/zone": "b"}}));
         assert_eq!(
-            node_patch(&other, &driver).unwrap_err(),
+            node_patch(&other, &driver).unwrap_err().to_string(),
             "detected topology value collision: driver reported \"t/zone\":\"a\" but existing label is \"t/zone\":\"b\""
         );
         assert!(node_patch(&node(json!({"annotations": {NODE_ID: "{"}})), &driver).is_err());

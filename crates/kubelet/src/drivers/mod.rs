@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::node::Seen;
-use announce::{Announced, Objects};
-use version::Version;
+use announce::{AnnounceError, Announced, Objects};
+use version::{Version, VersionError};
 
 /// Waits between tries to write what a driver says of the node.
 const RETRY: Duration = Duration::from_millis(100);
@@ -38,6 +38,35 @@ pub(crate) struct Registrant {
     pub number: u64,
 }
 
+/// Why a driver is not taken in. It goes to the driver and into the log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    #[error(
+        "RegisterPlugin error -- plugin validation failed with err: validation failed for CSI Driver {name} at endpoint {}: {source}",
+        .endpoint.display()
+    )]
+    Invalid { name: String, endpoint: PathBuf, source: InvalidDriver },
+    #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
+    Info(#[from] csi::Error),
+    #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
+    Announce(#[from] AnnounceError),
+}
+
+/// What of a driver's registration cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidDriver {
+    #[error("driver name {0:?} is not a DNS name of at most {NAME_MAX} characters")]
+    Name(String),
+    #[error("endpoint {} is not an absolute path", .0.display())]
+    Endpoint(PathBuf),
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    #[error(
+        "kubernetes.io/csi: ValidatePlugin for CSI driver {name:?} failed. Another driver with the same name is already registered with a higher supported version: \"{version}\""
+    )]
+    Taken { name: String, version: Version },
+}
+
 struct Registered {
     driver: Driver,
     version: Version,
@@ -59,46 +88,37 @@ impl Drivers {
     }
 
     /// Takes a driver in and announces what it says of this node. The error goes to the driver and into the log.
-    pub(crate) async fn register(&self, info: &PluginInfo, by: &Registrant) -> Result<(), String> {
-        let failed = |text: String| format!("RegisterPlugin error -- plugin registration failed with err: {text}");
-        let driver = self.note(info, by).map_err(|error| {
-            format!(
-                "RegisterPlugin error -- plugin validation failed with err: validation failed for CSI Driver {} at endpoint {}: {error}",
-                info.name,
-                endpoint(info, &by.socket).display()
-            )
+    pub(crate) async fn register(&self, info: &PluginInfo, by: &Registrant) -> Result<(), RegisterError> {
+        let driver = self.note(info, by).map_err(|source| {
+            let (name, endpoint) = (info.name.clone(), endpoint(info, &by.socket));
+            RegisterError::Invalid { name, endpoint, source }
         })?;
-        let announced = match driver.info().await {
-            Ok(answer) => Announced::of(&info.name, &answer),
-            Err(error) => Err(error.to_string()),
-        };
-        let outcome = match announced {
-            Ok(announced) => self.announce(&info.name, announced).await,
-            Err(error) => Err(error),
-        };
+        let outcome = self.ask_and_announce(info, &driver).await;
         if outcome.is_err() {
             self.unregister(&info.name, by).await;
         }
-        outcome.map_err(failed)
+        outcome
+    }
+
+    async fn ask_and_announce(&self, info: &PluginInfo, driver: &Driver) -> Result<(), RegisterError> {
+        let announced = Announced::of(&info.name, &driver.info().await?)?;
+        Ok(self.announce(&info.name, announced).await?)
     }
 
     /// Whether it may have this name, and from then on whom calls go to.
-    fn note(&self, info: &PluginInfo, by: &Registrant) -> Result<Driver, String> {
+    fn note(&self, info: &PluginInfo, by: &Registrant) -> Result<Driver, InvalidDriver> {
         let name = info.name.as_str();
         check_name(name)?;
         let endpoint = endpoint(info, &by.socket);
         if !endpoint.is_absolute() {
-            return Err(format!("endpoint {} is not an absolute path", endpoint.display()));
+            return Err(InvalidDriver::Endpoint(endpoint));
         }
         let version = version::highest_supported(name, &info.supported_versions)?;
         let mut registered = self.registered.lock();
         if let Some(known) =
             registered.get(name).filter(|known| known.by.socket != by.socket && known.version >= version)
         {
-            return Err(format!(
-                "kubernetes.io/csi: ValidatePlugin for CSI driver {name:?} failed. Another driver with the same name is already registered with a higher supported version: \"{}\"",
-                known.version
-            ));
+            return Err(InvalidDriver::Taken { name: name.to_owned(), version: known.version.clone() });
         }
         let driver = Driver::new(&endpoint);
         let entry = Registered { driver: driver.clone(), version, by: by.clone(), announced: None };
@@ -106,7 +126,7 @@ impl Drivers {
         Ok(driver)
     }
 
-    async fn announce(&self, name: &str, announced: Announced) -> Result<(), String> {
+    async fn announce(&self, name: &str, announced: Announced) -> Result<(), AnnounceError> {
         let _writing = self.writing.lock().await;
         let mut tries = 1;
         while let Err(error) = self.objects.announce(&announced).await {
@@ -137,7 +157,7 @@ impl Drivers {
             let Some(announced) = announced else { continue };
             match self.announce(name, announced).await {
                 Ok(()) => told = uid,
-                Err(error) => tracing::warn!(error, driver = name, "cannot announce CSI driver on the new Node"),
+                Err(error) => tracing::warn!(%error, driver = name, "cannot announce CSI driver on the new Node"),
             }
         }
     }
@@ -157,7 +177,7 @@ impl Drivers {
             match self.objects.take_back(name).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::warn!(error, driver = name, "cannot remove CSI driver from CSINode; retrying")
+                    tracing::warn!(%error, driver = name, "cannot remove CSI driver from CSINode; retrying")
                 }
             }
             drop(_writing);
@@ -191,11 +211,8 @@ pub(crate) fn endpoint(info: &PluginInfo, socket: &Path) -> PathBuf {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
-    match is_name(name) {
-        true => Ok(()),
-        false => Err(format!("driver name {name:?} is not a DNS name of at most {NAME_MAX} characters")),
-    }
+fn check_name(name: &str) -> Result<(), InvalidDriver> {
+    if is_name(name) { Ok(()) } else { Err(InvalidDriver::Name(name.to_owned())) }
 }
 
 /// Names stand in paths, so nothing that leads elsewhere is one.
@@ -223,7 +240,7 @@ mod tests {
         assert!(drivers.note(&info("d.example", &["1.0.0"]), &first).is_ok());
         let refused = drivers.note(&info("d.example", &["1.0.0"]), &second).unwrap_err();
         assert_eq!(
-            refused,
+            refused.to_string(),
             "kubernetes.io/csi: ValidatePlugin for CSI driver \"d.example\" failed. Another driver with the same name is already registered with a higher supported version: \"1.0.0\""
         );
         assert_eq!(drivers.get("d.example").unwrap().socket(), first.socket);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(Vec<u64>);
+pub(crate) struct Version(Vec<u64>);
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -12,16 +12,27 @@ impl fmt::Display for Version {
     }
 }
 
+/// A driver that speaks no version that the kubelet speaks.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VersionError {
+    #[error(
+        "kubernetes.io/csi: ValidatePlugin for CSI driver {driver:?} failed. Plugin returned an empty list for supported versions"
+    )]
+    Empty { driver: String },
+    #[error(
+        "kubernetes.io/csi: ValidatePlugin for CSI driver {driver:?} failed. None of the versions specified {versions:?} are supported. err=highest version must be v1.x"
+    )]
+    Unsupported { driver: String, versions: Vec<String> },
+}
+
 /// The highest of those that begin with 1: earlier ones are no longer spoken, later ones not yet.
-pub(super) fn highest_supported(driver: &str, versions: &[String]) -> Result<Version, String> {
-    let prefix = format!("kubernetes.io/csi: ValidatePlugin for CSI driver {driver:?} failed.");
+pub(super) fn highest_supported(driver: &str, versions: &[String]) -> Result<Version, VersionError> {
     if versions.is_empty() {
-        return Err(format!("{prefix} Plugin returned an empty list for supported versions"));
+        return Err(VersionError::Empty { driver: driver.to_owned() });
     }
     let spoken = versions.iter().filter_map(|version| parse(version)).filter(|version| version.0.first() == Some(&1));
-    spoken.max().ok_or_else(|| {
-        format!("{prefix} None of the versions specified {versions:?} are supported. err=highest version must be v1.x")
-    })
+    let unsupported = || VersionError::Unsupported { driver: driver.to_owned(), versions: versions.to_vec() };
+    spoken.max().ok_or_else(unsupported)
 }
 
 /// Two numbers at least, with or without a `v`; what stands after them is of no interest.

@@ -103,9 +103,10 @@ fn judge(existing: &CSINode, name: &str, uid: &str) -> Verdict {
     let said = annotations.and_then(|annotations| annotations.get(MIGRATED)).map(String::as_str).unwrap_or_default();
     let mut said: Vec<&str> = said.split(',').collect();
     said.sort();
-    match said == MIGRATED_PLUGINS {
-        true => Verdict::Keep,
-        false => Verdict::Annotate(json!({"metadata": {"annotations": {MIGRATED: MIGRATED_PLUGINS.join(",")}}})),
+    if said == MIGRATED_PLUGINS {
+        Verdict::Keep
+    } else {
+        Verdict::Annotate(json!({"metadata": {"annotations": {MIGRATED: MIGRATED_PLUGINS.join(",")}}}))
     }
 }
 

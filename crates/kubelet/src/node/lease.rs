@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use component_base::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -19,14 +20,14 @@ const JITTER: f64 = 0.04;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(7);
 
-pub(super) async fn run(client: Client, node: String, duration: Duration, seen: watch::Receiver<Seen>) {
-    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+pub(super) async fn run(client: Client, node: String, duration: Duration, seen: watch::Receiver<Seen>, clock: Clock) {
+    let leases = Leases { api: Api::namespaced(client, NAMESPACE), node, duration, clock };
     let renew_after = duration / 4;
     let mut known: Option<Lease> = None;
     let mut again = AGAIN_AFTER;
     loop {
         let owner = seen.borrow().uid();
-        match timeout(renew_after, renew(&leases, &node, duration, owner, known.take())).await {
+        match timeout(renew_after, leases.renew(owner, known.take())).await {
             Ok(Ok(lease)) => {
                 known = Some(lease);
                 again = AGAIN_AFTER;
@@ -41,29 +42,33 @@ pub(super) async fn run(client: Client, node: String, duration: Duration, seen: 
     }
 }
 
-/// Writes over the lease as it was last known, or as it is read again when that is not current any more.
-async fn renew(
-    leases: &Api<Lease>,
-    node: &str,
+struct Leases {
+    api: Api<Lease>,
+    node: String,
     duration: Duration,
-    owner: Option<String>,
-    known: Option<Lease>,
-) -> Result<Lease, kube::Error> {
-    let parameters = PostParams::default();
-    if let Some(known) = known {
-        match leases.replace(node, &parameters, &renewed(Some(known), node, duration, owner.as_deref())).await {
-            Err(error) if matches!(reconcile::reason(&error), "Conflict" | "NotFound") => {}
-            answer => return answer,
+    clock: Clock,
+}
+
+impl Leases {
+    /// Writes over the lease as it was last known, or as it is read again when that is not current any more.
+    async fn renew(&self, owner: Option<String>, known: Option<Lease>) -> Result<Lease, kube::Error> {
+        let parameters = PostParams::default();
+        let renewed = |old: Option<Lease>| renewed(old, &self.node, self.duration, owner.as_deref(), self.clock.now());
+        if let Some(known) = known {
+            match self.api.replace(&self.node, &parameters, &renewed(Some(known))).await {
+                Err(error) if matches!(reconcile::reason(&error), "Conflict" | "NotFound") => {}
+                answer => return answer,
+            }
         }
-    }
-    match leases.get_opt(node).await? {
-        Some(lease) => leases.replace(node, &parameters, &renewed(Some(lease), node, duration, owner.as_deref())).await,
-        None => leases.create(&parameters, &renewed(None, node, duration, owner.as_deref())).await,
+        match self.api.get_opt(&self.node).await? {
+            Some(lease) => self.api.replace(&self.node, &parameters, &renewed(Some(lease))).await,
+            None => self.api.create(&parameters, &renewed(None)).await,
+        }
     }
 }
 
 /// The lease with a new time. The Node owns it, so that it goes when the Node goes; while that is not known yet, nobody does.
-fn renewed(old: Option<Lease>, node: &str, duration: Duration, owner: Option<&str>) -> Lease {
+fn renewed(old: Option<Lease>, node: &str, duration: Duration, owner: Option<&str>, now: Timestamp) -> Lease {
     let mut lease = old.unwrap_or_else(|| Lease {
         metadata: ObjectMeta {
             name: Some(node.to_owned()),
@@ -89,7 +94,7 @@ fn renewed(old: Option<Lease>, node: &str, duration: Duration, owner: Option<&st
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(node.to_owned()),
         lease_duration_seconds: i32::try_from(duration.as_secs()).ok(),
-        renew_time: Some(MicroTime(Timestamp::now())),
+        renew_time: Some(MicroTime(now)),
         ..lease.spec.unwrap_or_default()
     });
     lease

@@ -6,7 +6,7 @@ use machinery::codec;
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::node::Node;
-use machinery::schema::conform::{Problems, conform};
+use machinery::schema::conform::{Problems, TypeError, conform};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -15,36 +15,57 @@ pub const HASH: &str = "kubernetes.io/config.hash";
 pub const SEEN: &str = "kubernetes.io/config.seen";
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// Why a manifest is ignored.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error(transparent)]
+    Decode(#[from] codec::DecodeError),
+    #[error(transparent)]
+    Type(#[from] TypeError),
+    #[error(transparent)]
+    Object(#[from] serde_json::Error),
+    #[error("{version} {kind} is neither a Pod nor a PodList")]
+    Kind { version: String, kind: String },
+    #[error("static pods may not reference {0}")]
+    Reference(&'static str),
+    #[error("a static pod needs a name")]
+    NoName,
+    #[error("{0}")]
+    Invalid(String),
+}
+
 /// The pods of one file: a Pod or a PodList, YAML or JSON.
-pub fn pods(body: &[u8], path: &str, node: &str, now: Timestamp) -> Result<Vec<Pod>, String> {
-    let decoded = codec::decode_yaml(body).map_err(|error| error.to_string())?;
-    let kind = codec::type_meta(&decoded.value).map_err(|error| error.to_string())?;
+pub fn pods(body: &[u8], path: &str, node: &str, now: Timestamp) -> Result<Vec<Pod>, ManifestError> {
+    let decoded = codec::decode_yaml(body)?;
+    let kind = codec::type_meta(&decoded.value)?;
     match (kind.api_version, kind.kind) {
         ("v1", "Pod") => Ok(vec![pod(decoded.value, path, node, now)?]),
         ("v1", "PodList" | "List") => {
             let items = decoded.value["items"].as_array().cloned().unwrap_or_default();
             items.into_iter().map(|item| pod(item, path, node, now)).collect()
         }
-        (version, kind) => Err(format!("{version} {kind} is neither a Pod nor a PodList")),
+        (version, kind) => Err(ManifestError::Kind { version: version.to_owned(), kind: kind.to_owned() }),
     }
 }
 
-fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, String> {
+fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, ManifestError> {
     let kind = pod_kind();
     // Items of a list may leave out what the list says.
     value["apiVersion"] = json!("v1");
     value["kind"] = json!("Pod");
     let mut problems = Problems::default();
-    conform(&mut value, api::schema::type_of(kind), &mut problems).map_err(|error| error.to_string())?;
+    conform(&mut value, api::schema::type_of(kind), &mut problems)?;
     for problem in problems.unknown {
         tracing::warn!(path, problem, "unknown field in static pod manifest");
     }
     if let Some(object) = reference_to_api(&value) {
-        return Err(format!("static pods may not reference {object}"));
+        return Err(ManifestError::Reference(object));
     }
     let name = value["metadata"]["name"].as_str().unwrap_or("").to_owned();
     if name.is_empty() {
-        return Err("a static pod needs a name".into());
+        return Err(ManifestError::NoName);
     }
     let given = value["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
     let uid = given.map(str::to_owned).unwrap_or_else(|| hash(&value, path, node));
@@ -66,10 +87,10 @@ fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, 
     if !errors.is_empty() {
         let errors: Vec<String> =
             errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
-        return Err(errors.join("; "));
+        return Err(ManifestError::Invalid(errors.join("; ")));
     }
     value["status"] = json!({ "phase": "Pending" });
-    machinery::codec::typed(&value).map_err(|error| error.to_string())
+    Ok(machinery::codec::typed(&value)?)
 }
 
 fn pod_kind() -> &'static Kind {
@@ -144,7 +165,7 @@ mod tests {
 
     const WEB: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations: {a: b}\nspec:\n  containers:\n  - name: c\n    image: web:1\n    resources: {limits: {cpu: 0.5}}\n";
 
-    fn parse(text: &str) -> Result<Vec<Pod>, String> {
+    fn parse(text: &str) -> Result<Vec<Pod>, ManifestError> {
         pods(text.as_bytes(), "/manifests/web.yaml", "n1", Timestamp::UNIX_EPOCH)
     }
 
@@ -199,7 +220,7 @@ mod tests {
                 "may not reference secrets",
             ),
         ] {
-            let error = parse(broken).unwrap_err();
+            let error = parse(broken).unwrap_err().to_string();
             assert!(error.contains(why), "{broken}: {error}");
         }
     }

@@ -73,7 +73,8 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
     let (client, config) = (kubelet.client.clone(), &kubelet.config);
     let csi_node = csi_node::run(client.clone(), config.node_name.clone(), node.seen());
     // A task of its own, so that nothing that takes long here keeps it waiting.
-    let heartbeat = lease::run(client, config.node_name.clone(), config.node_lease_duration, node.seen());
+    let heartbeat =
+        lease::run(client, config.node_name.clone(), config.node_lease_duration, node.seen(), config.clock.clone());
     let heartbeat = tokio_util::task::AbortOnDropHandle::new(tasks::spawn(heartbeat));
     tokio::select! {
         () = kubelet.shutdown.cancelled() => {}

@@ -91,7 +91,7 @@ fn read(path: &Path, node: &str, clock: &Clock, known: &[Arc<Pod>]) -> Vec<Arc<P
     for file in files(path) {
         let found = match text(&file) {
             Ok(body) => manifest::pods(&body, &file.to_string_lossy(), node, clock.now()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         };
         match found {
             Ok(found) => {
@@ -105,7 +105,7 @@ fn read(path: &Path, node: &str, clock: &Clock, known: &[Arc<Pod>]) -> Vec<Arc<P
                     pods.insert(name, old.cloned().unwrap_or_else(|| Arc::new(pod)));
                 }
             }
-            Err(error) => tracing::error!(file = %file.display(), error, "ignoring invalid static pod manifest"),
+            Err(error) => tracing::error!(file = %file.display(), %error, "ignoring invalid static pod manifest"),
         }
     }
     pods.into_values().collect()

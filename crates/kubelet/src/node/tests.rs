@@ -58,6 +58,7 @@ pub(crate) fn config() -> Config {
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 5,
         shown: Default::default(),
+        clock: Default::default(),
     }
 }
 

@@ -59,8 +59,8 @@ enum RegisterError {
     Info { socket: String, source: csi::Error },
     #[error("RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {socket}")]
     NoHandler { kind: String, socket: String },
-    #[error("{0}")]
-    Storage(String),
+    #[error(transparent)]
+    Storage(#[from] drivers::RegisterError),
     #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
     Devices(#[from] device_plugins::RegisterError),
     #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
@@ -197,8 +197,8 @@ impl Plugin {
         match info.r#type.as_str() {
             "CSIPlugin" => {
                 let name = info.name.clone();
-                let registered = handlers.drivers.register(info, &self.by).await;
-                registered.map(|()| Taken::Storage { name }).map_err(RegisterError::Storage)
+                handlers.drivers.register(info, &self.by).await?;
+                Ok(Taken::Storage { name })
             }
             "DevicePlugin" => {
                 let resource = info.name.clone();

@@ -6,7 +6,7 @@ mod links;
 mod sources;
 
 pub(crate) use downward::container_of;
-pub use downward::{field, resource};
+pub use downward::{DownwardError, field, resource};
 pub use expand::{expand, expand_all};
 
 use std::collections::BTreeMap;
@@ -14,13 +14,29 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::Kubelet;
+use crate::objects::ObjectError;
 use crate::pod::files::Warning;
 use crate::volumes::Mounted;
 
 /// Why a container cannot be configured; the text is the message of its waiting reason CreateContainerConfigError.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct EnvironmentError(pub String);
+pub enum EnvironmentError {
+    #[error(transparent)]
+    Downward(#[from] DownwardError),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// `kind` is ConfigMap or Secret.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey { kind: &'static str, namespace: String, name: String, key: String },
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolume(String),
+    #[error("failed to read file {path:?}: {source}")]
+    ReadFile { path: String, source: std::io::Error },
+    #[error("failed to parse environment file {path}: invalid line {line}")]
+    InvalidLine { path: String, line: usize },
+    #[error("environment variable key {key:?} not found in file {path:?} of volume {volume:?}")]
+    NoKeyInFile { key: String, path: String, volume: String },
+}
 
 /// What is known about a pod beside its object.
 #[derive(Clone, Debug, Default)]
@@ -63,10 +79,7 @@ fn make(
         let mut skipped = Vec::new();
         for (key, value) in &source.values {
             let name = format!("{}{key}", source.prefix);
-            match is_variable_name(&name) {
-                true => drop(own.insert(name, value.clone())),
-                false => skipped.push(name),
-            }
+            if is_variable_name(&name) { drop(own.insert(name, value.clone())) } else { skipped.push(name) }
         }
         if !skipped.is_empty() {
             warnings.push(Warning {

@@ -33,26 +33,42 @@ const SEARCH_LINE_MAX: usize = 2048;
 /// glibc has aborted on longer search paths.
 const SEARCH_MAX: usize = 253;
 
-/// The pod's names in DNS and in its `/etc/hosts`; the error is shown to the user.
-pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, String> {
+/// A pod that cannot be named as it asks; shown to the user.
+#[derive(Debug, thiserror::Error)]
+pub enum HostNameError {
+    #[error("pod HostnameOverride {0:?} is not a valid DNS subdomain: {SUBDOMAIN_RULE}")]
+    Override(String),
+    #[error("pod Hostname {0:?} is not a valid DNS label: {LABEL_RULE}")]
+    Hostname(String),
+    #[error("pod Subdomain {0:?} is not a valid DNS label: {LABEL_RULE}")]
+    Subdomain(String),
+    #[error(
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({KERNEL_NAME_MAX} characters is the max, {} characters requested)",
+        .fqdn.len()
+    )]
+    Long { fqdn: String },
+}
+
+/// The pod's names in DNS and in its `/etc/hosts`.
+pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, HostNameError> {
     let spec = pod.spec.as_ref();
     if let Some(name) = spec.and_then(|spec| spec.hostname_override.as_deref()) {
         if !is_subdomain(name) {
-            return Err(format!("pod HostnameOverride {name:?} is not a valid DNS subdomain: {SUBDOMAIN_RULE}"));
+            return Err(HostNameError::Override(name.to_owned()));
         }
         return Ok(HostName { short: truncated(name, KERNEL_NAME_MAX), domain: String::new() });
     }
     let mut short = pod.metadata.name.clone().unwrap_or_default();
     if let Some(name) = spec.and_then(|spec| spec.hostname.as_deref()).filter(|name| !name.is_empty()) {
         if !is_label(name) {
-            return Err(format!("pod Hostname {name:?} is not a valid DNS label: {LABEL_RULE}"));
+            return Err(HostNameError::Hostname(name.to_owned()));
         }
         short = name.to_owned();
     }
     let mut domain = String::new();
     if let Some(name) = spec.and_then(|spec| spec.subdomain.as_deref()).filter(|name| !name.is_empty()) {
         if !is_label(name) {
-            return Err(format!("pod Subdomain {name:?} is not a valid DNS label: {LABEL_RULE}"));
+            return Err(HostNameError::Subdomain(name.to_owned()));
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         domain = format!("{name}.{namespace}.svc.{cluster_domain}");
@@ -61,7 +77,7 @@ pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, String> {
 }
 
 /// The name that the sandbox gives to the kernel, empty for a pod in the host's network.
-pub(crate) fn kernel_host_name(pod: &Pod, name: &HostName) -> Result<String, String> {
+pub(crate) fn kernel_host_name(pod: &Pod, name: &HostName) -> Result<String, HostNameError> {
     if host_network(pod) {
         return Ok(String::new());
     }
@@ -71,10 +87,7 @@ pub(crate) fn kernel_host_name(pod: &Pod, name: &HostName) -> Result<String, Str
     }
     let fqdn = format!("{}.{}", name.short, name.domain);
     if fqdn.len() > KERNEL_NAME_MAX {
-        return Err(format!(
-            "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({KERNEL_NAME_MAX} characters is the max, {} characters requested)",
-            fqdn.len()
-        ));
+        return Err(HostNameError::Long { fqdn });
     }
     Ok(fqdn)
 }
@@ -172,10 +185,11 @@ pub fn dns(config: &Config, pod: &Pod, node_resolv_conf: &str) -> (v1::DnsConfig
 
 /// [`dns`] with the node's file read.
 pub fn dns_config(config: &Config, pod: &Pod) -> std::io::Result<(v1::DnsConfig, Vec<Warning>)> {
-    let node = match config.resolv_conf.as_os_str().is_empty() {
+    let node = if config.resolv_conf.as_os_str().is_empty() {
         // Upstream's answer to an empty --resolv-conf: a resolver that is not there, and the root as search path.
-        true => "nameserver 127.0.0.1\nsearch .\n".to_owned(),
-        false => linux::file::read_text_followed(&config.resolv_conf, FILE_BYTES_MAX)?,
+        "nameserver 127.0.0.1\nsearch .\n".to_owned()
+    } else {
+        linux::file::read_text_followed(&config.resolv_conf, FILE_BYTES_MAX)?
     };
     Ok(dns(config, pod, &node))
 }

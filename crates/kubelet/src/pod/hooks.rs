@@ -9,48 +9,55 @@ use crate::probe;
 /// Hooks have no limit of their own; the caller gives one where the pod's end does not wait.
 pub(crate) const NO_LIMIT: Duration = Duration::from_secs(60 * 60 * 24);
 
-/// Runs a hook; the error is the message of FailedPostStartHook or FailedPreStopHook.
+/// Why a hook failed; the message of FailedPostStartHook or FailedPreStopHook.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    #[error(
+        "Exec lifecycle hook ([{command}]) for Container \"{container}\" failed - error: command '{command}' exited with {code}: {output}, message: \"{}\"",
+        .output.escape_default()
+    )]
+    Exited { command: String, container: String, code: i32, output: String },
+    #[error("Exec lifecycle hook ([{command}]) for Container \"{container}\" failed - error: {source}")]
+    Exec { command: String, container: String, source: cri::Error },
+    #[error("couldn't find port in container")]
+    NoPort,
+    #[error("HTTP lifecycle hook ({path}) for Container \"{container}\" failed - HTTP status {status}")]
+    Status { path: String, container: String, status: u16 },
+    #[error("HTTP lifecycle hook ({path}) for Container \"{container}\" failed - error: {source}")]
+    Http { path: String, container: String, source: probe::GetError },
+    #[error("invalid handler: no action")]
+    NoAction,
+}
+
+/// Runs a hook.
 pub async fn run(
     runtime: &dyn cri::Runtime,
     id: &str,
     container: &Container,
     pod_ip: &str,
     hook: &LifecycleHandler,
-) -> Result<(), String> {
+) -> Result<(), HookError> {
+    let name = || container.name.clone();
     if let Some(action) = &hook.exec {
         let command = action.command.clone().unwrap_or_default();
         return match probe::run_exec(runtime, id, &command, NO_LIMIT).await {
             Ok((0, _)) => Ok(()),
-            Ok((code, output)) => Err(format!(
-                "Exec lifecycle hook ([{}]) for Container \"{}\" failed - error: command '{}' exited with {code}: {output}, message: \"{}\"",
-                command.join(" "),
-                container.name,
-                command.join(" "),
-                output.escape_default()
-            )),
-            Err(error) => Err(format!(
-                "Exec lifecycle hook ([{}]) for Container \"{}\" failed - error: {error}",
-                command.join(" "),
-                container.name
-            )),
+            Ok((code, output)) => {
+                Err(HookError::Exited { command: command.join(" "), container: name(), code, output })
+            }
+            Err(source) => Err(HookError::Exec { command: command.join(" "), container: name(), source }),
         };
     }
     if let Some(action) = &hook.http_get {
         let Some(port) = probe::port_of(&action.port, container) else {
-            return Err("couldn't find port in container".to_owned());
+            return Err(HookError::NoPort);
         };
         let get = probe::request(action, port, pod_ip, Some("*/*"));
         // Only whether an answer comes counts, as upstream: a hook's failure is a failed request.
         return match probe::get(&get, NO_LIMIT).await {
             Ok((status, _)) if status < 400 => Ok(()),
-            Ok((status, _)) => Err(format!(
-                "HTTP lifecycle hook ({}) for Container \"{}\" failed - HTTP status {status}",
-                get.path, container.name
-            )),
-            Err(error) => Err(format!(
-                "HTTP lifecycle hook ({}) for Container \"{}\" failed - error: {error}",
-                get.path, container.name
-            )),
+            Ok((status, _)) => Err(HookError::Status { path: get.path, container: name(), status }),
+            Err(source) => Err(HookError::Http { path: get.path, container: name(), source }),
         };
     }
     if let Some(action) = &hook.sleep {
@@ -61,5 +68,5 @@ pub async fn run(
     if hook.tcp_socket.is_some() {
         return Ok(());
     }
-    Err("invalid handler: no action".to_owned())
+    Err(HookError::NoAction)
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use reconcile::events::EventType;
@@ -37,7 +38,7 @@ pub async fn run(task: Task) -> cri::Result<()> {
         shared.tell(&pod, field_path.clone(), EventType::Normal, "Killing", kill.message.clone());
     }
     let own = shared.kubelet.now() + SignedDuration::from_secs(kill.grace_seconds);
-    let mut end = End { own, pod: pod_ends_at };
+    let mut end = End { own, pod: pod_ends_at, clock: shared.kubelet.config.clock.clone() };
 
     if let Some(container) = found.filter(|(kind, _)| *kind != Kind::Init).map(|(_, container)| container) {
         pre_stop(&shared, &pod, &container, &kill, &pod_ip, field_path.clone(), &mut end).await;
@@ -84,7 +85,7 @@ async fn pre_stop(
     tokio::select! {
         result = hooks::run(&*shared.kubelet.runtime, &kill.id, container, pod_ip, hook) => {
             if let Err(error) = result {
-                tracing::debug!(container = container.name, error, "preStop hook failed");
+                tracing::debug!(container = container.name, %error, "preStop hook failed");
                 tell("PreStopHook failed".to_owned());
             }
         }
@@ -97,6 +98,7 @@ async fn pre_stop(
 struct End {
     own: Timestamp,
     pod: watch::Receiver<Option<Timestamp>>,
+    clock: Clock,
 }
 
 impl End {
@@ -114,7 +116,7 @@ impl End {
 
     async fn reached(&mut self) {
         loop {
-            let left = self.at().duration_since(Timestamp::now());
+            let left = self.at().duration_since(self.clock.now());
             let Ok(left) = Duration::try_from(left) else { return };
             tokio::select! {
                 () = tokio::time::sleep(left) => return,

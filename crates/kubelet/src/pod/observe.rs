@@ -147,10 +147,11 @@ fn termination_message(status: &v1::ContainerStatus, path: &str, policy: &str) -
         Some((_, Err(_))) | None => String::new(),
     };
     let falls_back = policy == "FallbackToLogsOnError" && status.exit_code != 0 && status.reason != CANNOT_RUN;
-    match text.is_empty() && falls_back {
-        true => end_of_log(Path::new(&status.log_path))
-            .unwrap_or_else(|error| format!("Error on reading termination message from logs: {error}")),
-        false => text,
+    if text.is_empty() && falls_back {
+        end_of_log(Path::new(&status.log_path))
+            .unwrap_or_else(|error| format!("Error on reading termination message from logs: {error}"))
+    } else {
+        text
     }
 }
 

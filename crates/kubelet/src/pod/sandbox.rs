@@ -1,6 +1,7 @@
 //! The sandbox a pod asks the runtime for.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,18 +10,27 @@ use super::security::{self, UserRange};
 use super::{files, labels, spec};
 use crate::Config;
 
-/// What the user should hear, and the sandbox; the error is the message of FailedCreatePodSandBox.
+/// Why a sandbox cannot even be asked for; a part of the message of FailedCreatePodSandBox.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    HostName(#[from] files::HostNameError),
+    #[error("failed to read {}: {source}", .path.display())]
+    ResolvConf { path: PathBuf, source: std::io::Error },
+}
+
+/// What the user should hear, and the sandbox.
 pub fn config(
     config: &Config,
     pod: &Pod,
     attempt: u32,
     users: Option<UserRange>,
     cgroup_parent: String,
-) -> Result<(v1::PodSandboxConfig, Vec<files::Warning>), String> {
+) -> Result<(v1::PodSandboxConfig, Vec<files::Warning>), ConfigError> {
     let name = files::host_name(pod, &config.cluster_domain)?;
     let hostname = files::kernel_host_name(pod, &name)?;
     let (dns, warnings) = files::dns_config(config, pod)
-        .map_err(|error| format!("failed to read {}: {error}", config.resolv_conf.display()))?;
+        .map_err(|source| ConfigError::ResolvConf { path: config.resolv_conf.clone(), source })?;
     let mut marks: HashMap<String, String> = pod.metadata.labels.clone().unwrap_or_default().into_iter().collect();
     marks.insert(labels::POD_NAME.to_owned(), spec::name(pod).to_owned());
     marks.insert(labels::POD_NAMESPACE.to_owned(), spec::namespace(pod).to_owned());

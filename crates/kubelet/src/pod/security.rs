@@ -42,8 +42,21 @@ pub fn effective(pod: &Pod, container: &Container) -> Effective {
     }
 }
 
-/// Refuses a container that must not be root and would be; the error is shown to the user.
-pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &v1::Image) -> Result<(), String> {
+/// A container that must not be root and would be, or may be; shown to the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RootError {
+    #[error("container's runAsUser breaks non-root policy {0}")]
+    User(String),
+    #[error("container has runAsNonRoot and image will run as root {0}")]
+    Image(String),
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {container}"
+    )]
+    Name { name: String, container: String },
+}
+
+/// Refuses a container that must not be root and would be.
+pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &v1::Image) -> Result<(), RootError> {
     let context = effective(pod, container);
     if context.run_as_non_root != Some(true) {
         return Ok(());
@@ -51,20 +64,16 @@ pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &v1::Imag
     let about = format!("(pod: \"{}\", container: {})", spec::full_name(pod), container.name);
     if let Some(user) = context.run_as_user {
         if user == 0 {
-            return Err(format!("container's runAsUser breaks non-root policy {about}"));
+            return Err(RootError::User(about));
         }
         return Ok(());
     }
     match (&image.uid, image.username.as_str()) {
-        (Some(uid), _) if uid.value == 0 => {
-            Err(format!("container has runAsNonRoot and image will run as root {about}"))
-        }
+        (Some(uid), _) if uid.value == 0 => Err(RootError::Image(about)),
         (Some(_), _) => Ok(()),
         // An image that names nobody runs as root.
-        (None, "") => Err(format!("container has runAsNonRoot and image will run as root {about}")),
-        (None, name) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {about}"
-        )),
+        (None, "") => Err(RootError::Image(about)),
+        (None, name) => Err(RootError::Name { name: name.to_owned(), container: about }),
     }
 }
 
@@ -257,7 +266,8 @@ mod tests {
                 username: username.to_owned(),
                 ..Default::default()
             };
-            assert_eq!(verify_non_root(&pod, &container, &image), expected.map_err(str::to_owned));
+            let found = verify_non_root(&pod, &container, &image).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned));
         };
         let root = "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: c)";
         check(Some(0), "", Err(root));

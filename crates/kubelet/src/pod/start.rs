@@ -1,5 +1,6 @@
 //! Starting what a pod needs: its sandbox, and one container with all that it is made of.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cri::v1;
@@ -110,28 +111,28 @@ async fn prepare(
     let shared = &task.shared;
     let kubelet = &shared.kubelet;
     let pod = &*task.pod;
-    let unconfigured = |message: String| failed("CreateContainerConfigError", message, retry);
-    let users = user_range(shared, pod).map_err(|error| unconfigured(error.to_string()))?;
+    let unconfigured = |error: &dyn std::fmt::Display| failed("CreateContainerConfigError", error.to_string(), retry);
+    let users = user_range(shared, pod).map_err(|error| unconfigured(&error))?;
     let (sandbox_config, _) =
         sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users, shared.cgroups.name(pod))
-            .map_err(unconfigured)?;
+            .map_err(|error| unconfigured(&error))?;
     let image = wished.image.as_deref().unwrap_or_default();
     let policy = wished.image_pull_policy.as_deref();
     let image =
         shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
     pull_volumes(task, &sandbox_config, tell).await?;
-    security::verify_non_root(pod, wished, &image).map_err(unconfigured)?;
+    security::verify_non_root(pod, wished, &image).map_err(|error| unconfigured(&error))?;
 
     let addresses = env::Addresses { pod_ips: task.pod_ips.clone(), host_ips: shared.host_ips() };
-    let given = shared.device_plugins.container(pod, wished).await.map_err(|error| unconfigured(error.to_string()))?;
+    let given = shared.device_plugins.container(pod, wished).await.map_err(|error| unconfigured(&error))?;
     let environment = env::environment(kubelet, pod, wished, &addresses, &task.mounted)
         .await
-        .map_err(|error| unconfigured(error.to_string()))?;
+        .map_err(|error| unconfigured(&error))?;
     for warning in &environment.warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message.clone());
     }
     let mut cdi_devices = given.cdi_devices;
-    cdi_devices.extend(shared.claims.cdi_of(pod, wished).map_err(|error| unconfigured(error.to_string()))?);
+    cdi_devices.extend(shared.claims.cdi_of(pod, wished).map_err(|error| unconfigured(&error))?);
     // What the pod says itself comes after what its devices bring, and wins.
     let is_said = |name: &str| environment.variables.iter().any(|(said, _)| said == name);
     let mut variables: Vec<(String, String)> =
@@ -141,14 +142,12 @@ async fn prepare(
         .volumes
         .container_mounts(pod, wished, &task.mounted, &variables)
         .await
-        .map_err(|error| unconfigured(error.to_string()))?;
+        .map_err(|error| unconfigured(&error))?;
     let mut mounts = given.mounts;
     mounts.extend(volumes);
     let mut devices = given.devices;
-    devices.extend(
-        shared.volumes.container_devices(wished, &task.mounted).map_err(|error| unconfigured(error.to_string()))?,
-    );
-    own_files(task, wished, &mut mounts).map_err(|error| unconfigured(error.to_string()))?;
+    devices.extend(shared.volumes.container_devices(wished, &task.mounted).map_err(|error| unconfigured(&error))?);
+    own_files(task, wished, &mut mounts).map_err(|error| unconfigured(&error))?;
 
     let config = container::config(container::Parts {
         config: &kubelet.config,
@@ -187,7 +186,7 @@ async fn post_start(task: &Task, kind: Kind, wished: &Container, id: &str, tell:
     if let Err(stop) = runtime.stop_container(id, spec::termination_grace_seconds(&task.pod)).await {
         tracing::warn!(container = task.name, error = %stop, "cannot stop container whose postStart hook failed");
     }
-    Err(failed("PostStartHookError", error, None))
+    Err(failed("PostStartHookError", error.to_string(), None))
 }
 
 /// Images that are mounted as volumes are there before the container is.
@@ -231,35 +230,54 @@ pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String,
         message: format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}"),
     })?;
     let made = make_sandbox(shared, pod, attempt).await;
-    made.map_err(|message| NoSandbox { reason: "FailedCreatePodSandBox", message })
+    made.map_err(|error| NoSandbox {
+        reason: "FailedCreatePodSandBox",
+        message: format!("Failed to create pod sandbox: {error}"),
+    })
 }
 
-async fn make_sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, String> {
+/// Why a sandbox could not be made; a part of the message of FailedCreatePodSandBox.
+#[derive(Debug, thiserror::Error)]
+enum SandboxError {
+    #[error(transparent)]
+    Users(#[from] std::io::Error),
+    #[error(transparent)]
+    Config(#[from] sandbox::ConfigError),
+    #[error("cgroup: {0}")]
+    Cgroup(#[from] linux::cgroup::Error),
+    #[error("create log folder {}: {source}", .folder.display())]
+    Logs { folder: PathBuf, source: std::io::Error },
+    #[error("failed to get RuntimeClass \"{0}\": RuntimeClass not found")]
+    NoClass(String),
+    #[error("failed to get RuntimeClass \"{name}\": {}", crate::objects::in_words(.source))]
+    Class { name: String, source: kube::Error },
+    #[error("{}", .0.message)]
+    Runtime(#[from] cri::Error),
+}
+
+async fn make_sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, SandboxError> {
     let kubelet = &shared.kubelet;
-    let fail = |error: String| format!("Failed to create pod sandbox: {error}");
-    let users = user_range(shared, pod).map_err(|error| fail(error.to_string()))?;
-    let (config, warnings) =
-        sandbox::config(&kubelet.config, pod, attempt, users, shared.cgroups.name(pod)).map_err(fail)?;
+    let users = user_range(shared, pod)?;
+    let (config, warnings) = sandbox::config(&kubelet.config, pod, attempt, users, shared.cgroups.name(pod))?;
     for warning in warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
     }
-    shared.cgroups.create_or_update(pod).map_err(|error| fail(format!("cgroup: {error}")))?;
-    let logs = std::path::Path::new(&config.log_directory);
-    std::fs::create_dir_all(logs).map_err(|error| fail(format!("create log folder {}: {error}", logs.display())))?;
-    let handler = runtime_handler(kubelet, pod).await.map_err(fail)?;
-    let made = kubelet.runtime.run_pod_sandbox(config, &handler).await;
-    made.map_err(|error| format!("Failed to create pod sandbox: {}", error.message))
+    shared.cgroups.create_or_update(pod)?;
+    let folder = PathBuf::from(&config.log_directory);
+    std::fs::create_dir_all(&folder).map_err(|source| SandboxError::Logs { folder, source })?;
+    let handler = runtime_handler(kubelet, pod).await?;
+    Ok(kubelet.runtime.run_pod_sandbox(config, &handler).await?)
 }
 
-async fn runtime_handler(kubelet: &crate::Kubelet, pod: &Pod) -> Result<String, String> {
-    let Some(name) = spec::wishes(pod).runtime_class_name.as_deref().filter(|name| !name.is_empty()) else {
+async fn runtime_handler(kubelet: &crate::Kubelet, pod: &Pod) -> Result<String, SandboxError> {
+    let Some(name) = spec::wishes(pod).runtime_class_name.clone().filter(|name| !name.is_empty()) else {
         return Ok(String::new());
     };
     let api: Api<RuntimeClass> = Api::all(kubelet.client.clone());
-    match api.get_opt(name).await {
+    match api.get_opt(&name).await {
         Ok(Some(class)) => Ok(class.handler),
-        Ok(None) => Err(format!("failed to get RuntimeClass \"{name}\": RuntimeClass not found")),
-        Err(error) => Err(format!("failed to get RuntimeClass \"{name}\": {}", crate::objects::in_words(&error))),
+        Ok(None) => Err(SandboxError::NoClass(name)),
+        Err(source) => Err(SandboxError::Class { name, source }),
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn ask(host: &str, port: u16, service: &str, timeout: Duration)
     };
     match tokio::time::timeout(timeout, call(stream, &address, service)).await {
         Err(_) => Answer::Failure(format!("timeout: health rpc did not complete within {}s", timeout.as_secs())),
-        Ok(Err(text)) => Answer::Failure(format!("error: health rpc probe failed: {text}")),
+        Ok(Err(error)) => Answer::Failure(format!("error: health rpc probe failed: {error}")),
         Ok(Ok(Reply { status: 0, serving, .. })) => match SERVING.get(serving as usize) {
             Some(&"SERVING") => Answer::Success,
             other => {
@@ -46,19 +46,30 @@ struct Reply {
     serving: u64,
 }
 
-async fn call(stream: tokio::net::TcpStream, address: &str, service: &str) -> Result<Reply, String> {
+/// Why the call came to no end.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    Head(#[from] http::Error),
+    /// Broken off, or longer than it may be.
+    #[error(transparent)]
+    Body(#[from] Box<dyn std::error::Error + Send + Sync>),
+}
+
+async fn call(stream: tokio::net::TcpStream, address: &str, service: &str) -> Result<Reply, CallError> {
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = handshake.await?;
     let request = http::Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("user-agent", USER_AGENT)
-        .body(Full::new(Bytes::from(message(service))))
-        .map_err(|error| error.to_string())?;
+        .body(Full::new(Bytes::from(message(service))))?;
     let exchange = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let response = sender.send_request(request).await?;
         let headers = response.headers().clone();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| error.to_string())?;
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await?;
         // An answer without a message carries its status in the headers.
         let trailers = body.trailers().cloned().unwrap_or_default();
         let field = |name: &str| {
@@ -75,7 +86,7 @@ async fn call(stream: tokio::net::TcpStream, address: &str, service: &str) -> Re
         result = &mut exchange => result,
         ended = &mut connection => match ended {
             Ok(()) => exchange.await,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         },
     }
 }

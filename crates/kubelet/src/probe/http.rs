@@ -39,30 +39,52 @@ pub(super) async fn ask(get: &Get, timeout: Duration) -> Answer {
             Answer::Warning(format!("Probe terminated redirects, Response body: {body}"))
         }
         Ok((status, _)) => Answer::Failure(format!("HTTP probe failed with statuscode: {status}")),
-        Err(text) => Answer::Failure(text),
+        Err(error) => Answer::Failure(error.to_string()),
     }
 }
 
+/// Why no answer came, worded as Go's client does.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GetError {
+    #[error("Get \"{url}\": {source}")]
+    Request { url: String, source: RequestError },
+    #[error("Get \"{url}\": stopped after {REDIRECTS_MAX} redirects")]
+    Redirects { url: String },
+    #[error("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
+    Late { url: String },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error(transparent)]
+    Dial(#[from] tcp::DialError),
+    #[error(transparent)]
+    Name(#[from] rustls::pki_types::InvalidDnsNameError),
+    #[error(transparent)]
+    Tls(#[from] std::io::Error),
+    #[error(transparent)]
+    Head(#[from] http::Error),
+    #[error("{}", wording(.0))]
+    Exchange(#[from] hyper::Error),
+}
+
 /// The status and the body of the answer, after redirects on the same host. One that leads elsewhere counts as it is.
-pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<(u16, String), String> {
+pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<(u16, String), GetError> {
     let whole = async {
         let mut get = get.clone();
         for _ in 0..REDIRECTS_MAX {
             let Answered { status, location, body } =
-                once(&get, timeout).await.map_err(|text| format!("Get \"{}\": {text}", get.url()))?;
+                once(&get, timeout).await.map_err(|source| GetError::Request { url: get.url(), source })?;
             let Some(next) = location.filter(|_| (300..400).contains(&status)).and_then(|to| follow(&get, &to)) else {
                 return Ok((status, body));
             };
             get = next;
         }
-        Err(format!("Get \"{}\": stopped after {REDIRECTS_MAX} redirects", get.url()))
+        Err(GetError::Redirects { url: get.url() })
     };
     match tokio::time::timeout(timeout, whole).await {
         Ok(result) => result,
-        Err(_) => {
-            let url = get.url();
-            Err(format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"))
-        }
+        Err(_) => Err(GetError::Late { url: get.url() }),
     }
 }
 
@@ -84,23 +106,22 @@ struct Answered {
     body: String,
 }
 
-async fn once(get: &Get, timeout: Duration) -> Result<Answered, String> {
+async fn once(get: &Get, timeout: Duration) -> Result<Answered, RequestError> {
     let stream = tcp::connect(&get.host, get.port, timeout).await?;
     if !get.https {
         return exchange(get, stream).await;
     }
-    let name = ServerName::try_from(get.host.clone()).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(get.host.clone())?;
     let connector = tokio_rustls::TlsConnector::from(unverified());
-    let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+    let stream = connector.connect(name, stream).await?;
     exchange(get, stream).await
 }
 
-async fn exchange<S>(get: &Get, stream: S) -> Result<Answered, String>
+async fn exchange<S>(get: &Get, stream: S) -> Result<Answered, RequestError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut request = http::Request::get(&get.path);
     let mut host = authority(&get.host, get.port);
     for (name, value) in &get.headers {
@@ -113,10 +134,9 @@ where
     let request = request
         .header(http::header::HOST, host)
         .header(http::header::CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
+        .body(Empty::<Bytes>::new())?;
     let exchange = async {
-        let response = sender.send_request(request).await.map_err(|error| wording(&error))?;
+        let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
         let location = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
@@ -137,7 +157,7 @@ where
         result = &mut exchange => result,
         ended = &mut connection => match ended {
             Ok(()) => exchange.await,
-            Err(error) => Err(wording(&error)),
+            Err(error) => Err(error.into()),
         },
     }
 }

@@ -9,11 +9,12 @@ mod tcp;
 mod tests;
 
 pub(crate) use exec::run as run_exec;
-pub(crate) use http::{Get, get};
+pub(crate) use http::{Get, GetError, get};
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -105,6 +106,7 @@ pub struct Target {
     pub container: Container,
     pub pod_ip: String,
     pub started_at: Timestamp,
+    pub clock: Clock,
 }
 
 pub fn of(container: &Container, kind: Kind) -> Option<&Probe> {
@@ -119,7 +121,7 @@ pub fn of(container: &Container, kind: Kind) -> Option<&Probe> {
 pub async fn watch(kind: Kind, probe: Probe, target: Target, known: Option<Outcome>, updates: mpsc::Sender<Update>) {
     let period = seconds(probe.period_seconds, 10);
     let delay = SignedDuration::from_secs(i64::from(probe.initial_delay_seconds.unwrap_or(0)));
-    let wait = (target.started_at + delay).duration_since(Timestamp::now());
+    let wait = (target.started_at + delay).duration_since(target.clock.now());
     if let Ok(wait) = Duration::try_from(wait) {
         tokio::time::sleep(wait).await;
     }

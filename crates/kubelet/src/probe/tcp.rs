@@ -10,12 +10,20 @@ use super::{Answer, authority};
 pub(super) async fn ask(host: &str, port: u16, timeout: Duration) -> Answer {
     match connect(host, port, timeout).await {
         Ok(_) => Answer::Success,
-        Err(text) => Answer::Failure(text),
+        Err(error) => Answer::Failure(error.to_string()),
     }
 }
 
-/// Errors are worded as Go's.
-pub(super) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, String> {
+/// Why there is no connection, worded as Go's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("dial tcp {address}: connect: {}", words(.source))]
+    Connect { address: String, source: std::io::Error },
+    #[error("dial tcp {address}: i/o timeout")]
+    Timeout { address: String },
+}
+
+pub(super) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, DialError> {
     let address = authority(host, port);
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
         Ok(Ok(stream)) => {
@@ -25,8 +33,8 @@ pub(super) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<
             }
             Ok(stream)
         }
-        Ok(Err(error)) => Err(format!("dial tcp {address}: connect: {}", words(&error))),
-        Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
+        Ok(Err(source)) => Err(DialError::Connect { address, source }),
+        Err(_) => Err(DialError::Timeout { address }),
     }
 }
 

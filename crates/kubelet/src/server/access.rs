@@ -2,11 +2,12 @@
 //! subresource of the Node.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::identity::User;
 

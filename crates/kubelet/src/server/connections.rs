@@ -12,7 +12,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::identity::{ClientAuthority, User};
+use super::identity::ClientAuthority;
 use super::routes::{Context, serve};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,7 +57,10 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
         let shutdown = shutdown.clone();
         tasks::spawn(async move {
             let _place = place;
-            let Some((stream, user)) = handshake(stream, &acceptor, &clients).await else { return };
+            let Some(stream) = handshake(stream, &acceptor).await else { return };
+            let user = clients
+                .identify(stream.get_ref().1.peer_certificates().unwrap_or(&[]), context.server.settings.clock.now());
+            let user = user.map(Arc::new);
             let service = service_fn(move |request| {
                 let (context, user) = (context.clone(), user.clone());
                 async move { Ok::<_, Infallible>(serve(context, user, request).await) }
@@ -75,20 +78,14 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
     }
 }
 
-async fn handshake(
-    stream: TcpStream,
-    acceptor: &TlsAcceptor,
-    clients: &ClientAuthority,
-) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Option<Arc<User>>)> {
+async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
     stream.set_nodelay(true).ok()?;
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!(%error, "TLS handshake failed");
-            return None;
+            None
         }
-        Err(_) => return None,
-    };
-    let user = clients.identify(stream.get_ref().1.peer_certificates().unwrap_or(&[]));
-    Some((stream, user.map(Arc::new)))
+        Err(_) => None,
+    }
 }

@@ -20,7 +20,7 @@ use crate::pods::PodState;
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 pub async fn answer(context: &Arc<Context>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
-    let (options, previous) = match parse(query, Timestamp::now()) {
+    let (options, previous) = match parse(query, context.server.settings.clock.now()) {
         Ok(parsed) => parsed,
         Err((status, message)) => return text(status, message),
     };
@@ -33,20 +33,18 @@ pub async fn answer(context: &Arc<Context>, namespace: &str, pod: &str, containe
     }
     let id = match choose(&state.status, pod, container, previous) {
         Ok(id) => id,
-        Err(message) => return text(StatusCode::BAD_REQUEST, message),
+        Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
     };
     let path = match log_path(server.runtime.as_ref(), &state, &id).await {
         Ok(path) => path,
-        Err(message) => return text(StatusCode::BAD_REQUEST, message),
+        Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
     };
     if let Err(error) = tokio::fs::metadata(&path).await {
         let message = format!("failed to try resolving symlinks in path {:?}: {error}", path.display().to_string());
         return text(StatusCode::BAD_REQUEST, message);
     }
-    let ended: Option<logs::Ended> = match options.follow {
-        true => Some(Box::pin(has_ended(server.runtime.clone(), id))),
-        false => None,
-    };
+    let ended: Option<logs::Ended> =
+        if options.follow { Some(Box::pin(has_ended(server.runtime.clone(), id))) } else { None };
     answers::pieces("text/plain", logs::read(path, options, ended))
 }
 
@@ -99,17 +97,35 @@ fn has_container(pod: &Pod, name: &str) -> bool {
         || spec.ephemeral_containers.iter().flatten().any(|container| container.name == name)
 }
 
+/// Why a container has no log to show; users read it.
+#[derive(Debug, thiserror::Error)]
+enum NoLog {
+    #[error("container {container:?} in pod {pod:?} is not available")]
+    NotAvailable { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is terminated")]
+    Terminated { container: String, pod: String },
+    #[error("previous terminated container {container:?} in pod {pod:?} not found")]
+    NoPrevious { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is waiting to start{why}")]
+    Waiting { container: String, pod: String, why: String },
+    #[error("failed to get container status {id:?}: {source}")]
+    Status { id: String, source: cri::Error },
+}
+
 /// The container whose log is meant, or why there is none.
-fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Result<String, String> {
+fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Result<String, NoLog> {
+    let (named, of_pod) = (|| container.to_owned(), || pod.to_owned());
     let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     let found = all.into_iter().flatten().flatten().find(|status| status.name == container);
-    let Some(found) = found else { return Err(format!("container {container:?} in pod {pod:?} is not available")) };
+    let Some(found) = found else {
+        return Err(NoLog::NotAvailable { container: named(), pod: of_pod() });
+    };
     let ContainerStatus { state, last_state, container_id, .. } = found;
     let last = last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let last_id = last.and_then(|last| last.container_id.clone()).filter(|id| !id.is_empty());
-    let is_terminated = || format!("container {container:?} in pod {pod:?} is terminated");
+    let is_terminated = || NoLog::Terminated { container: named(), pod: of_pod() };
     if previous {
-        return last_id.ok_or_else(|| format!("previous terminated container {container:?} in pod {pod:?} not found"));
+        return last_id.ok_or_else(|| NoLog::NoPrevious { container: named(), pod: of_pod() });
     }
     let state = state.clone().unwrap_or_default();
     if state.running.is_some() {
@@ -122,13 +138,13 @@ fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Res
     if last.is_some() {
         return last_id.ok_or_else(is_terminated);
     }
-    let waits = format!("container {container:?} in pod {pod:?} is waiting to start");
-    Err(match state.waiting.map(|waiting| waiting.reason.unwrap_or_default()) {
-        Some(reason) if reason == "ErrImagePull" => format!("{waits}: image can't be pulled"),
-        Some(reason) if reason == "ImagePullBackOff" => format!("{waits}: trying and failing to pull image"),
-        Some(reason) => format!("{waits}: {reason}"),
-        None => format!("{waits} - no logs yet"),
-    })
+    let why = match state.waiting.map(|waiting| waiting.reason.unwrap_or_default()) {
+        Some(reason) if reason == "ErrImagePull" => ": image can't be pulled".to_owned(),
+        Some(reason) if reason == "ImagePullBackOff" => ": trying and failing to pull image".to_owned(),
+        Some(reason) => format!(": {reason}"),
+        None => " - no logs yet".to_owned(),
+    };
+    Err(NoLog::Waiting { container: named(), pod: of_pod(), why })
 }
 
 /// Ids stand in statuses as `containerd://<id>`.
@@ -136,14 +152,14 @@ fn bare(id: &str) -> &str {
     id.split_once("://").map_or(id, |(_, bare)| bare)
 }
 
-async fn log_path(runtime: &dyn Runtime, state: &PodState, id: &str) -> Result<PathBuf, String> {
+async fn log_path(runtime: &dyn Runtime, state: &PodState, id: &str) -> Result<PathBuf, NoLog> {
     let known = state.containers.iter().find(|container| container.id == bare(id));
     if let Some(known) = known.filter(|container| !container.log_path.is_empty()) {
         return Ok(known.log_path.clone().into());
     }
     match runtime.container_status(bare(id)).await {
         Ok(status) => Ok(status.log_path.into()),
-        Err(error) => Err(format!("failed to get container status {id:?}: {error}")),
+        Err(source) => Err(NoLog::Status { id: id.to_owned(), source }),
     }
 }
 
@@ -211,7 +227,7 @@ mod tests {
             let mut entry = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0});
             entry.as_object_mut().unwrap().extend(state.as_object().unwrap().clone());
             let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [entry]})).unwrap();
-            let found = choose(&status, "p", "c", previous);
+            let found = choose(&status, "p", "c", previous).map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expected);
         };
         let running = json!({"containerID": "x://2", "state": {"running": {}},
@@ -236,8 +252,8 @@ mod tests {
         check(json!({"state": {"terminated": {"exitCode": 0, "containerID": "x://3"}}}), false, Ok("x://3"));
         check(json!({}), false, Err("container \"c\" in pod \"p\" is waiting to start - no logs yet"));
         assert_eq!(
-            choose(&PodStatus::default(), "p", "c", false),
-            Err("container \"c\" in pod \"p\" is not available".to_string())
+            choose(&PodStatus::default(), "p", "c", false).unwrap_err().to_string(),
+            "container \"c\" in pod \"p\" is not available"
         );
     }
 }

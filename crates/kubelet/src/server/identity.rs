@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long the API server's word about a token counts, as upstream's default.
@@ -32,6 +33,17 @@ pub struct User {
     pub until: Option<i64>,
 }
 
+/// Why the client CA cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    #[error("read client CA: {0}")]
+    Read(#[source] rustls::pki_types::pem::Error),
+    #[error("load client CA: {0}")]
+    Use(#[from] rustls::Error),
+    #[error("load client CA: {0}")]
+    Build(#[from] rustls::server::VerifierBuilderError),
+}
+
 /// Believes certificates of one authority. As upstream, the handshake takes any certificate the client has the key of: a
 /// client with an outdated one reads "Unauthorized", and one that also sends a good token is let in.
 #[derive(Debug)]
@@ -42,26 +54,26 @@ pub struct ClientAuthority {
 }
 
 impl ClientAuthority {
-    pub fn new(bundle_pem: &str) -> Result<ClientAuthority, String> {
+    pub fn new(bundle_pem: &str) -> Result<ClientAuthority, AuthorityError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(bundle_pem.as_bytes()) {
-            let certificate = certificate.map_err(|error| format!("read client CA: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("load client CA: {error}"))?;
+            let certificate = certificate.map_err(AuthorityError::Read)?;
+            roots.add(certificate)?;
         }
         let provider = Arc::new(tls_ring::default_provider());
         let algorithms = provider.signature_verification_algorithms;
         if roots.is_empty() {
             return Ok(ClientAuthority { verifier: None, algorithms });
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let verifier = verifier.map_err(|error| format!("load client CA: {error}"))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
         Ok(ClientAuthority { verifier: Some(verifier), algorithms })
     }
 
     /// The user a connection's certificate stands for; nobody where there is none or it is not believed.
-    pub fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<User> {
+    pub fn identify(&self, chain: &[CertificateDer<'_>], now: jiff::Timestamp) -> Option<User> {
+        let now = UnixTime::since_unix_epoch(now.duration_since(jiff::Timestamp::UNIX_EPOCH).try_into().ok()?);
         let (leaf, intermediates) = chain.split_first()?;
-        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, UnixTime::now()).ok()?;
+        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, now).ok()?;
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or("");

@@ -19,12 +19,14 @@ pub mod spdy;
 mod streaming;
 pub mod websocket;
 
+pub use identity::AuthorityError;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use component_base::tasks;
+use component_base::{Clock, tasks};
 use futures::future::BoxFuture;
 use reconcile::Shutdown;
 use serde_json::{Value, json};
@@ -45,10 +47,11 @@ pub struct Settings {
     pub node_log_dir: PathBuf,
     /// What `/configz` shows, as a KubeletConfiguration.
     pub configuration: Value,
+    pub clock: Clock,
 }
 
 /// Answers a question about statistics with text; the argument is the raw query.
-pub type Statistic = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Bytes, String>> + Send + Sync>;
+pub type Statistic = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Bytes, Error>> + Send + Sync>;
 
 /// The statistics that are shown, made elsewhere.
 #[derive(Clone)]
@@ -78,7 +81,7 @@ pub async fn start(server: Server) -> Result<SocketAddr, Error> {
     let failed = |source| Error::Io { step: format!("listen on {wanted}"), source };
     let listener = TcpListener::bind(wanted).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let authority = identity::ClientAuthority::new(&server.settings.client_ca).map_err(Error::Other)?;
+    let authority = identity::ClientAuthority::new(&server.settings.client_ca)?;
     tasks::spawn(connections::accept(Arc::new(routes::Context::new(server)), listener, Arc::new(authority)));
     Ok(address)
 }
@@ -93,6 +96,7 @@ impl Settings {
             client_ca: config.client_ca.clone(),
             node_log_dir: config.log_dir.parent().map_or_else(|| PathBuf::from("/var/log"), PathBuf::from),
             configuration: configuration(config),
+            clock: config.clock.clone(),
         }
     }
 }

@@ -117,9 +117,10 @@ async fn by_query(root: &Path, queries: &[&str], pairs: &[(String, String)]) -> 
             break;
         }
     }
-    match out.is_empty() {
-        true => text(StatusCode::BAD_REQUEST, format!("failed to get logs for services: {queries:?}\n")),
-        false => answers::answer(StatusCode::OK, "text/plain; charset=utf-8", out),
+    if out.is_empty() {
+        text(StatusCode::BAD_REQUEST, format!("failed to get logs for services: {queries:?}\n"))
+    } else {
+        answers::answer(StatusCode::OK, "text/plain; charset=utf-8", out)
     }
 }
 

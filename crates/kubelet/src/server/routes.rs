@@ -45,7 +45,7 @@ async fn steps(context: &Arc<Context>, certified: Option<Arc<User>>, parts: &mut
 }
 
 async fn identify(context: &Context, certified: Option<Arc<User>>, parts: &Parts) -> Result<Arc<User>, Answer> {
-    let now = jiff::Timestamp::now().as_second();
+    let now = context.server.settings.clock.now().as_second();
     if let Some(user) = certified.filter(|user| user.until.is_none_or(|until| now <= until)) {
         return Ok(user);
     }
@@ -132,7 +132,7 @@ async fn route(context: &Arc<Context>, parts: &mut Parts) -> Answer {
 async fn statistic(statistic: &Statistic, query: String, content_type: &'static str) -> Answer {
     match tokio::time::timeout(STATISTIC_TIMEOUT, statistic(query)).await {
         Ok(Ok(bytes)) => answers::answer(StatusCode::OK, content_type, bytes),
-        Ok(Err(message)) => text(StatusCode::INTERNAL_SERVER_ERROR, message),
+        Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "Internal Error: statistics took too long"),
     }
 }

@@ -49,9 +49,10 @@ fn find_pod(context: &Context, segments: &[&str], named: usize) -> Option<Arc<Po
 pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], query: &str) -> Answer {
     let query = Query::parse(query);
     if segments[0] == "portForward" {
-        return match matches!(segments.len(), 3 | 4) {
-            true => forward(context, parts, segments, &query).await,
-            false => answers::not_found(),
+        return if matches!(segments.len(), 3 | 4) {
+            forward(context, parts, segments, &query).await
+        } else {
+            answers::not_found()
         };
     }
     if !matches!(segments.len(), 4 | 5) {
@@ -86,9 +87,10 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
             stdout: wanted.stdout,
             stderr: wanted.stderr,
         };
-        match upgradable(&parts.headers) {
-            true => runtime.exec(request).await.map(Process::of_exec),
-            false => return not_upgradable(),
+        if upgradable(&parts.headers) {
+            runtime.exec(request).await.map(Process::of_exec)
+        } else {
+            return not_upgradable();
         }
     } else {
         let request = v1::AttachRequest {
@@ -98,18 +100,28 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
             stdout: wanted.stdout,
             stderr: wanted.stderr,
         };
-        match upgradable(&parts.headers) {
-            true => runtime.attach(request).await.map(Process::of_attach),
-            false => return not_upgradable(),
+        if upgradable(&parts.headers) {
+            runtime.attach(request).await.map(Process::of_attach)
+        } else {
+            return not_upgradable();
         }
     };
     let process = match started {
         Ok(Process::Elsewhere(url)) => return pass_through::answer(parts, &url).await,
         Ok(process) => Ok(process),
-        Err(error) if is_exec => Err(format!("error executing command in container: {error}")),
-        Err(error) => Err(format!("error attaching to container: {error}")),
+        Err(error) if is_exec => Err(ProcessError::Exec(error)),
+        Err(error) => Err(ProcessError::Attach(error)),
     };
     join(parts, wanted, process)
+}
+
+/// Why there is no process to join; the client reads it.
+#[derive(Debug, thiserror::Error)]
+enum ProcessError {
+    #[error("error executing command in container: {0}")]
+    Exec(#[source] cri::Error),
+    #[error("error attaching to container: {0}")]
+    Attach(#[source] cri::Error),
 }
 
 /// What the runtime gave.
@@ -136,7 +148,7 @@ impl Process {
 }
 
 /// Agrees on a protocol, answers with the upgrade, and joins the streams behind it.
-fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> Answer {
+fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, ProcessError>) -> Answer {
     let over_websocket = websocket::is_asked(&parts.headers);
     let table = if over_websocket { WEBSOCKET_PROTOCOLS } else { SPDY_PROTOCOLS };
     let names: Vec<&str> = table.iter().map(|protocol| protocol.name).collect();
@@ -146,10 +158,7 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
     };
     let protocol: Protocol = *table.iter().find(|protocol| protocol.name == chosen).unwrap_or(&table[table.len() - 1]);
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
-    let answer = match over_websocket {
-        true => websocket_answer(&parts.headers, &chosen),
-        false => spdy_answer(&chosen),
-    };
+    let answer = if over_websocket { websocket_answer(&parts.headers, &chosen) } else { spdy_answer(&chosen) };
     tasks::spawn(async move {
         let connection = match upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
@@ -158,16 +167,17 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
                 return;
             }
         };
-        let streams = match over_websocket {
-            true => Some(ClientStreams::over_websocket(WebSocket::start(connection), wanted, protocol).await),
-            false => ClientStreams::over_spdy(spdy::Connection::start(connection), wanted, protocol).await,
+        let streams = if over_websocket {
+            Some(ClientStreams::over_websocket(WebSocket::start(connection), wanted, protocol).await)
+        } else {
+            ClientStreams::over_spdy(spdy::Connection::start(connection), wanted, protocol).await
         };
         let Some(streams) = streams else { return };
         match process {
             Ok(Process::Exec(session)) => streams.exec(session).await,
             Ok(Process::Attach(attached)) => streams.attach(attached).await,
             Ok(Process::Elsewhere(_)) => {}
-            Err(message) => streams.fail(message).await,
+            Err(error) => streams.fail(error.to_string()).await,
         }
     });
     answer
@@ -206,19 +216,18 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
         return spdy_answer(&chosen);
     }
     let tunnels = websocket::offered(&parts.headers).iter().any(|name| name == port_forward::TUNNEL_PROTOCOL);
-    let (chosen, encoding, ports) = match tunnels {
-        true => (port_forward::TUNNEL_PROTOCOL.to_string(), Encoding::Binary, Vec::new()),
-        false => {
-            let names: Vec<&str> = port_forward::WEBSOCKET_PROTOCOLS.iter().map(|(name, _)| *name).collect();
-            let chosen = match agree(&parts.headers, true, &names) {
-                Ok(chosen) => chosen,
-                Err(refused) => return refused,
-            };
-            let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
-            match ports(query) {
-                Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
-                Err(message) => return text(StatusCode::BAD_REQUEST, message),
-            }
+    let (chosen, encoding, ports) = if tunnels {
+        (port_forward::TUNNEL_PROTOCOL.to_string(), Encoding::Binary, Vec::new())
+    } else {
+        let names: Vec<&str> = port_forward::WEBSOCKET_PROTOCOLS.iter().map(|(name, _)| *name).collect();
+        let chosen = match agree(&parts.headers, true, &names) {
+            Ok(chosen) => chosen,
+            Err(refused) => return refused,
+        };
+        let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
+        match ports(query) {
+            Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
+            Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
         }
     };
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
@@ -226,9 +235,10 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
     tasks::spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let socket = WebSocket::start(TokioIo::new(upgraded));
-        match tunnels {
-            true => port_forward::over_spdy(spdy::Connection::start(socket.tunnel()), target).await,
-            false => port_forward::over_websocket(socket, encoding, ports, target).await,
+        if tunnels {
+            port_forward::over_spdy(spdy::Connection::start(socket.tunnel()), target).await
+        } else {
+            port_forward::over_websocket(socket, encoding, ports, target).await
         }
     });
     answer
@@ -237,16 +247,27 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
 /// A WebSocket has at most 255 channels, two for each port.
 const PORTS_MAX: usize = 127;
 
-fn ports(query: &Query) -> Result<Vec<u16>, String> {
+/// A query that names no ports.
+#[derive(Debug, thiserror::Error)]
+enum PortsError {
+    #[error("query parameter \"port\" is required")]
+    Missing,
+    #[error("port {0:?} must be > 0")]
+    Zero(String),
+    #[error("unable to parse {0:?} as a port")]
+    NoNumber(String),
+}
+
+fn ports(query: &Query) -> Result<Vec<u16>, PortsError> {
     // Both forms are common: `port=80&port=81` and `port=80,81`.
     let texts: Vec<String> = query.all("port").iter().flat_map(|value| value.split(',')).map(str::to_string).collect();
     if texts.is_empty() || texts.len() > PORTS_MAX {
-        return Err("query parameter \"port\" is required".into());
+        return Err(PortsError::Missing);
     }
     let number = |text: &String| match text.parse::<u16>() {
-        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(0) => Err(PortsError::Zero(text.clone())),
         Ok(port) => Ok(port),
-        Err(_) => Err(format!("unable to parse {text:?} as a port")),
+        Err(_) => Err(PortsError::NoNumber(text.clone())),
     };
     texts.iter().map(number).collect()
 }
@@ -271,12 +292,11 @@ fn not_upgradable() -> Answer {
 
 /// The first protocol of ours that the client offers. A client that offers none speaks the oldest.
 fn agree(headers: &HeaderMap, over_websocket: bool, ours: &[&str]) -> Result<String, Answer> {
-    let offered = match over_websocket {
-        true => websocket::offered(headers),
-        false => {
-            let values = headers.get_all(STREAM_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-            values.flat_map(|value| value.split(',')).map(|value| value.trim().to_string()).collect()
-        }
+    let offered = if over_websocket {
+        websocket::offered(headers)
+    } else {
+        let values = headers.get_all(STREAM_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(|value| value.trim().to_string()).collect()
     };
     if offered.is_empty() {
         return Ok(String::new());
@@ -378,7 +398,7 @@ mod tests {
 
     #[test]
     fn ports_are_numbers() {
-        assert_eq!(ports(&Query::parse("port=80&port=81,82")), Ok(vec![80, 81, 82]));
+        assert_eq!(ports(&Query::parse("port=80&port=81,82")).unwrap(), [80, 81, 82]);
         assert!(ports(&Query::parse("")).is_err());
         assert!(ports(&Query::parse("port=0")).is_err());
         assert!(ports(&Query::parse("port=x")).is_err());

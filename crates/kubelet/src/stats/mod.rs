@@ -131,9 +131,10 @@ impl Stats {
             network: host::network(&text("/proc/net/dev"), &text("/proc/net/route"), &time),
             runtime: RuntimeStats {
                 image_fs: usage_of(&info.image_filesystems),
-                container_fs: usage_of(match info.container_filesystems.is_empty() {
-                    true => &info.image_filesystems,
-                    false => &info.container_filesystems,
+                container_fs: usage_of(if info.container_filesystems.is_empty() {
+                    &info.image_filesystems
+                } else {
+                    &info.container_filesystems
                 }),
             },
             rlimit: RlimitStats {

@@ -9,6 +9,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use jiff::Timestamp;
+
+use super::error::PathError;
 use super::payload::Payload;
 
 const DATA: &str = "..data";
@@ -17,9 +20,14 @@ const PATH_MAX: usize = 4096;
 const NAME_MAX: usize = 255;
 
 /// Makes the folder show exactly these files. `finish` is called with the new folder before anybody can see it.
-pub(super) fn write(folder: &Path, payload: &Payload, finish: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn write(
+    folder: &Path,
+    payload: &Payload,
+    now: Timestamp,
+    finish: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     for path in payload.keys() {
-        check(path).map_err(|message| io::Error::new(io::ErrorKind::InvalidInput, message))?;
+        check(path)?;
     }
     let old = current(folder)?;
     let up_to_date = match &old {
@@ -27,7 +35,7 @@ pub(super) fn write(folder: &Path, payload: &Payload, finish: impl FnOnce(&Path)
         None => false,
     };
     if !up_to_date {
-        let new = new_folder(folder)?;
+        let new = new_folder(folder, now)?;
         let written = write_files(&folder.join(&new), payload).and_then(|()| finish(&folder.join(&new)));
         let switched = written.and_then(|()| switch(folder, &new));
         if let Err(error) = switched {
@@ -42,33 +50,33 @@ pub(super) fn write(folder: &Path, payload: &Payload, finish: impl FnOnce(&Path)
 }
 
 /// The same rules as upstream, with its words.
-fn check(path: &str) -> Result<(), String> {
+fn check(path: &str) -> Result<(), PathError> {
     if path.is_empty() {
-        return Err("invalid path: must not be empty: ".into());
+        return Err(PathError::Empty);
     }
     if path.starts_with('/') {
-        return Err(format!("invalid path: must be relative path: {path}"));
+        return Err(PathError::Absolute(path.to_owned()));
     }
     if path.len() > PATH_MAX {
-        return Err(format!("invalid path: must be less than or equal to {PATH_MAX} characters"));
+        return Err(PathError::Long { max: PATH_MAX });
     }
     for part in path.split('/') {
         match part {
-            ".." => return Err(format!("invalid path: must not contain '..': {path}")),
+            ".." => return Err(PathError::Upwards(path.to_owned())),
             _ if part.len() > NAME_MAX => {
-                return Err(format!("invalid path: filenames must be less than or equal to {NAME_MAX} characters"));
+                return Err(PathError::LongName { max: NAME_MAX });
             }
-            _ if part.contains('\0') => return Err(format!("invalid path: {path:?}")),
+            _ if part.contains('\0') => return Err(PathError::Other(path.to_owned())),
             _ => {}
         }
     }
     if path.starts_with("..") {
-        return Err(format!("invalid path: must not start with '..': {path}"));
+        return Err(PathError::Hidden(path.to_owned()));
     }
     match Path::new(path).components().next() {
         Some(Component::Normal(_)) => Ok(()),
         _ if Path::new(path).components().any(|part| matches!(part, Component::Normal(_))) => Ok(()),
-        _ => Err(format!("invalid path: {path:?}")),
+        _ => Err(PathError::Other(path.to_owned())),
     }
 }
 
@@ -107,10 +115,7 @@ fn list_files(folder: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> io:
     for entry in fs::read_dir(folder.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => list_files(folder, &path, found)?,
-            false => drop(found.insert(path)),
-        }
+        if entry.file_type()?.is_dir() { list_files(folder, &path, found)? } else { _ = found.insert(path) }
     }
     Ok(())
 }
@@ -121,8 +126,8 @@ fn clean(path: &str) -> PathBuf {
 }
 
 /// A new folder named after the time and something random.
-fn new_folder(folder: &Path) -> io::Result<PathBuf> {
-    let time = jiff::Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S");
+fn new_folder(folder: &Path, now: Timestamp) -> io::Result<PathBuf> {
+    let time = now.strftime("..%Y_%m_%d_%H_%M_%S");
     loop {
         let name = PathBuf::from(format!("{time}.{:010}", rand::random::<u32>()));
         match fs::DirBuilder::new().mode(0o755).create(folder.join(&name)) {
@@ -211,6 +216,8 @@ mod tests {
     use super::super::tests::Folder;
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
     fn payload(files: &[(&str, &str)]) -> Payload {
         let file = |text: &str| File { data: text.as_bytes().to_vec(), mode: 0o640, user: None };
         files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
@@ -226,30 +233,30 @@ mod tests {
     #[test]
     fn files_are_shown_replaced_and_removed() {
         let folder = Folder::new("atomic");
-        write(&folder.0, &payload(&[("a", "1"), ("nested/deep/b", "2")]), |_| Ok(())).unwrap();
+        write(&folder.0, &payload(&[("a", "1"), ("nested/deep/b", "2")]), NOW, |_| Ok(())).unwrap();
         assert_eq!(fs::read_to_string(folder.0.join("a")).unwrap(), "1");
         assert_eq!(fs::read_to_string(folder.0.join("nested/deep/b")).unwrap(), "2");
         assert_eq!(fs::read_link(folder.0.join("a")).unwrap(), Path::new("..data/a"));
         assert_eq!(fs::metadata(folder.0.join("a")).unwrap().permissions().mode() & 0o777, 0o640);
         let first = current(&folder.0).unwrap().unwrap();
-        write(&folder.0, &payload(&[("a", "1"), ("nested/deep/b", "2")]), |_| Ok(())).unwrap();
+        write(&folder.0, &payload(&[("a", "1"), ("nested/deep/b", "2")]), NOW, |_| Ok(())).unwrap();
         assert_eq!(current(&folder.0).unwrap().unwrap(), first, "nothing changed, nothing is written");
-        write(&folder.0, &payload(&[("a", "new")]), |_| Ok(())).unwrap();
+        write(&folder.0, &payload(&[("a", "new")]), NOW, |_| Ok(())).unwrap();
         let second = current(&folder.0).unwrap().unwrap();
         assert_eq!(names(&folder.0), [second.to_str().unwrap(), "..data", "a"]);
         assert_eq!(fs::read_to_string(folder.0.join("a")).unwrap(), "new");
-        write(&folder.0, &Payload::new(), |_| Ok(())).unwrap();
+        write(&folder.0, &Payload::new(), NOW, |_| Ok(())).unwrap();
         assert_eq!(names(&folder.0).len(), 2);
     }
 
     #[test]
     fn a_failure_leaves_the_old_content() {
         let folder = Folder::new("atomic-fail");
-        write(&folder.0, &payload(&[("a", "1")]), |_| Ok(())).unwrap();
-        write(&folder.0, &payload(&[("a", "2")]), |_| Err(io::Error::other("no"))).unwrap_err();
+        write(&folder.0, &payload(&[("a", "1")]), NOW, |_| Ok(())).unwrap();
+        write(&folder.0, &payload(&[("a", "2")]), NOW, |_| Err(io::Error::other("no"))).unwrap_err();
         assert_eq!(fs::read_to_string(folder.0.join("a")).unwrap(), "1");
         assert_eq!(names(&folder.0).len(), 3);
-        write(&folder.0, &payload(&[("a", "2"), ("a/b", "3")]), |_| Ok(())).unwrap_err();
+        write(&folder.0, &payload(&[("a", "2"), ("a/b", "3")]), NOW, |_| Ok(())).unwrap_err();
         assert_eq!(fs::read_to_string(folder.0.join("a")).unwrap(), "1");
     }
 
@@ -265,7 +272,7 @@ mod tests {
             (".", "invalid path: \".\""),
         ];
         for (path, expected) in cases {
-            let error = write(&folder.0, &payload(&[(path, "x")]), |_| Ok(())).unwrap_err();
+            let error = write(&folder.0, &payload(&[(path, "x")]), NOW, |_| Ok(())).unwrap_err();
             assert_eq!(error.to_string(), expected);
         }
         assert!(names(&folder.0).is_empty());

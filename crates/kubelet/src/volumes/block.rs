@@ -7,7 +7,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::folders::{is_safe_name, make_folder};
-use super::{Mounted, Problem, Request, Volume, VolumeError, blocking};
+use super::{Error, Mounted, Problem, Request, Volume, VolumeError, blocking};
 
 const PLUGIN: &str = "kubernetes.io~local-volume";
 
@@ -29,9 +29,9 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, is_block: bool) -> Result<(), 
 
 /// A device of this node. A link in the pod's folder shows which one it uses.
 pub(super) async fn map(request: &Request<'_>, name: &str, source: &str, read_only: bool) -> Result<Volume, Problem> {
-    let failed = |text: String| Problem::Map(format!("MapVolume.MapPodDevice failed for volume {name:?} : {text}"));
+    let failed = |error: Error| Problem::Map(format!("MapVolume.MapPodDevice failed for volume {name:?} : {error}"));
     if source.split('/').any(|part| part == "..") || !is_safe_name(name) {
-        return Err(failed(format!("invalid path: {source} must not contain '..'")));
+        return Err(failed(Error::LocalUpwards(source.to_owned())));
     }
     let link = request.folders.device(request.uid(), PLUGIN, name);
     let (from, to) = (PathBuf::from(source), link);
@@ -43,7 +43,7 @@ pub(super) async fn map(request: &Request<'_>, name: &str, source: &str, read_on
         point(&to, &device)?;
         Ok(device)
     });
-    let path = path.await.map_err(|error| failed(error.to_string()))?;
+    let path = path.await.map_err(|error| failed(error.into()))?;
     Ok(Volume::Device { path, read_only })
 }
 
@@ -67,14 +67,11 @@ pub(super) fn container_devices(container: &Container, mounted: &Mounted) -> Res
     let mut devices = Vec::new();
     for wished in container.volume_devices.iter().flatten() {
         if !wished.device_path.starts_with('/') {
-            let message = format!("error DevicePath `{}` must be an absolute path", wished.device_path);
-            return Err(VolumeError::Failed(message));
+            return Err(Error::DevicePath(wished.device_path.clone()).into());
         }
         let Some(Volume::Device { path, read_only }) = mounted.get(&wished.name) else {
-            return Err(VolumeError::Failed(format!(
-                "cannot find volume {:?} to pass into container {:?}",
-                wished.name, container.name
-            )));
+            let (volume, container) = (wished.name.clone(), container.name.clone());
+            return Err(Error::NotMounted { volume, step: "pass", container }.into());
         };
         devices.push(v1::Device {
             container_path: wished.device_path.clone(),

@@ -2,8 +2,11 @@
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as VolumeSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Problem, Request, Type, Volume, block, csi, expand, host_path, local, nfs, node_affinity, unsupported};
+use super::{
+    Error, Problem, Request, Type, Volume, block, csi, expand, host_path, local, nfs, node_affinity, unsupported,
+};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
@@ -41,25 +44,17 @@ async fn mount(
     request: Request<'_>,
     name: &str,
     read_only: bool,
-    allowed: fn(&PersistentVolumeClaim, &Pod) -> Result<(), String>,
+    allowed: fn(&PersistentVolumeClaim, &Pod) -> Result<(), Error>,
 ) -> Result<Volume, Problem> {
     let namespace = request.namespace();
-    let unprocessed = |text: String| Problem::Unprocessed(format!("error processing PVC {namespace}/{name}: {text}"));
+    let unprocessed = |error: Error| Problem::Unprocessed(format!("error processing PVC {namespace}/{name}: {error}"));
     let objects = request.objects;
     let claim = objects.claim(namespace, name).await;
-    let claim = claim.map_err(|error| match error.is_not_found() {
-        true => unprocessed(format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found")),
-        false => unprocessed(format!("failed to fetch PVC from API server: {error}")),
-    })?;
+    let claim = claim.map_err(|source| unprocessed(Error::FetchClaim { name: name.to_owned(), source }))?;
     allowed(&claim, request.pod).map_err(unprocessed)?;
     let bound = bound_volume(&claim).map_err(unprocessed)?;
     let volume = objects.persistent_volume(bound).await;
-    let volume = volume.map_err(|error| {
-        unprocessed(match error.is_not_found() {
-            true => format!("failed to fetch PV {bound} from API server: persistentvolumes {bound:?} not found"),
-            false => format!("failed to fetch PV {bound} from API server: {error}"),
-        })
-    })?;
+    let volume = volume.map_err(|source| unprocessed(Error::FetchVolume { name: bound.to_owned(), source }))?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
     check_node(&request, &volume).await?;
     let place = place(request, &volume, &claim, read_only).await?;
@@ -70,49 +65,46 @@ async fn mount(
 }
 
 /// The name of the claim's volume, when claim and volume have found each other for good.
-fn bound_volume(claim: &PersistentVolumeClaim) -> Result<&str, String> {
+fn bound_volume(claim: &PersistentVolumeClaim) -> Result<&str, Error> {
     if claim.metadata.deletion_timestamp.is_some() {
-        return Err("PVC is being deleted".into());
+        return Err(Error::ClaimDeleted);
     }
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
     match (phase, name) {
         (Some("Bound"), name) if !name.is_empty() => Ok(name),
-        _ => Err("PVC is not bound".into()),
+        _ => Err(Error::ClaimUnbound),
     }
 }
 
-fn for_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), String> {
+fn for_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Error> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     match reference {
-        None => Err(format!("found PV object {name} with nil ClaimRef")),
-        Some(reference) if reference.uid != claim.metadata.uid => Err(format!(
-            "found PV object {name} with an unexpected pv.Spec.ClaimRef.UID {:?}; expected {:?}",
-            reference.uid.as_deref().unwrap_or_default(),
-            claim.metadata.uid.as_deref().unwrap_or_default()
-        )),
+        None => Err(Error::NoClaimRef(name.to_owned())),
+        Some(reference) if reference.uid != claim.metadata.uid => Err(Error::ClaimRef {
+            volume: name.to_owned(),
+            found: reference.uid.clone().unwrap_or_default(),
+            expected: claim.metadata.uid.clone().unwrap_or_default(),
+        }),
         Some(_) => Ok(()),
     }
 }
 
 /// A claim of that name that somebody else made must not be used: its data are not the pod's.
-fn owned_by_pod(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), String> {
+fn owned_by_pod(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), Error> {
     let owners = claim.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    match controllers.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref()) {
-        true => Ok(()),
-        false => {
-            let text = |value: &Option<String>| value.clone().unwrap_or_default();
-            Err(format!(
-                "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
-                text(&claim.metadata.namespace),
-                text(&claim.metadata.name),
-                text(&pod.metadata.namespace),
-                text(&pod.metadata.name)
-            ))
-        }
+    if controllers.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref()) {
+        Ok(())
+    } else {
+        Err(Error::NotOwner { claim: full_name(&claim.metadata), pod: full_name(&pod.metadata) })
     }
+}
+
+fn full_name(metadata: &ObjectMeta) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
 }
 
 async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<(), Problem> {
@@ -120,13 +112,10 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
     let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else { return Ok(()) };
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let failed =
-        |text: String| Problem::Message(format!("MountVolume.NodeAffinity check failed for volume {name:?} : {text}"));
+        |error: Error| Problem::Message(format!("MountVolume.NodeAffinity check failed for volume {name:?} : {error}"));
     let node = request.objects.node(request.node_name).await;
-    let node = node.map_err(|error| failed(error.to_string()))?;
-    match node_affinity::matches(required, &node) {
-        true => Ok(()),
-        false => Err(failed("no matching NodeSelectorTerms".into())),
-    }
+    let node = node.map_err(|error| failed(error.into()))?;
+    if node_affinity::matches(required, &node) { Ok(()) } else { Err(failed(Error::NodeAffinity)) }
 }
 
 async fn place(

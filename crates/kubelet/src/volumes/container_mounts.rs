@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
+use super::error::MissingVariable;
 use super::folders::Folders;
-use super::{Mounted, Volume, VolumeError, blocking, sub_path};
+use super::{Error, Mounted, Volume, VolumeError, blocking, sub_path};
 use crate::pod::env::expand;
 
 pub(super) async fn container_mounts(
@@ -20,29 +21,23 @@ pub(super) async fn container_mounts(
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let Some(volume) = mounted.get(&mount.name) else {
-            return Err(VolumeError::Failed(format!(
-                "cannot find volume {:?} to mount into container {:?}",
-                mount.name, container.name
-            )));
+            let (volume, container) = (mount.name.clone(), container.name.clone());
+            return Err(Error::NotMounted { volume, step: "mount", container }.into());
         };
-        let sub_path = wished_sub_path(mount, environment).map_err(VolumeError::Failed)?;
+        let sub_path = wished_sub_path(mount, environment)?;
         let made = match volume {
             Volume::Image { reference } => of_image(mount, reference, &sub_path),
             // Refused when the volume was made ready.
-            Volume::Device { .. } => {
-                let message = format!("volume {} has volumeMode Block, but is specified in volumeMounts", mount.name);
-                return Err(VolumeError::Failed(message));
-            }
+            Volume::Device { .. } => return Err(Error::BlockMounted(mount.name.clone()).into()),
             Volume::Path { path, read_only } => {
-                let host_path = match sub_path.is_empty() {
-                    true => path.clone(),
-                    false => {
-                        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                        let target = folders.sub_path(uid, &mount.name, &container.name, index);
-                        prepare(path.clone(), sub_path, target, mount, container).await?
-                    }
+                let host_path = if sub_path.is_empty() {
+                    path.clone()
+                } else {
+                    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                    let target = folders.sub_path(uid, &mount.name, &container.name, index);
+                    prepare(path.clone(), sub_path, target, mount, container).await?
                 };
-                of_path(mount, host_path, *read_only).map_err(VolumeError::Failed)?
+                of_path(mount, host_path, *read_only)?
             }
         };
         mounts.push(made);
@@ -51,7 +46,7 @@ pub(super) async fn container_mounts(
 }
 
 /// `subPath`, or `subPathExpr` with the container's variables, checked. Empty for the whole volume.
-fn wished_sub_path(mount: &VolumeMount, environment: &[(String, String)]) -> Result<String, String> {
+fn wished_sub_path(mount: &VolumeMount, environment: &[(String, String)]) -> Result<String, Error> {
     let plain = mount.sub_path.as_deref().unwrap_or_default();
     let path = match mount.sub_path_expr.as_deref().unwrap_or_default() {
         "" => plain.to_owned(),
@@ -60,21 +55,21 @@ fn wished_sub_path(mount: &VolumeMount, environment: &[(String, String)]) -> Res
             let text = expand(expression, |name| {
                 let found = environment.iter().find(|(known, _)| known == name);
                 if found.is_none() {
-                    missing.borrow_mut().push(format!("missing value for {name:?}"));
+                    missing.borrow_mut().push(MissingVariable(name.to_owned()));
                 }
                 found.map(|(_, value)| value.clone())
             });
             match missing.into_inner() {
                 missing if missing.is_empty() => text,
-                missing => return Err(super::payload::joined(missing)),
+                missing => return Err(Error::NoVariables(missing)),
             }
         }
     };
     if path.starts_with('/') {
-        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+        return Err(Error::SubPathAbsolute(path));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+        return Err(Error::SubPathUpwards(path));
     }
     Ok(path)
 }
@@ -88,12 +83,12 @@ async fn prepare(
 ) -> Result<PathBuf, VolumeError> {
     let place = target.clone();
     let done = blocking(move || Ok(sub_path::prepare(&volume, path.as_ref(), &place))).await;
-    let done = done.map_err(|error| VolumeError::Failed(error.to_string()))?;
-    done.map_err(|error| VolumeError::Failed(error.message(&mount.name, &container.name)))?;
+    let done = done.map_err(Error::from)?;
+    done.map_err(|error| Error::SubPath(error.message(&mount.name, &container.name)))?;
     Ok(target)
 }
 
-fn of_path(mount: &VolumeMount, host_path: PathBuf, volume_read_only: bool) -> Result<v1::Mount, String> {
+fn of_path(mount: &VolumeMount, host_path: PathBuf, volume_read_only: bool) -> Result<v1::Mount, Error> {
     let readonly = mount.read_only.unwrap_or(false) || volume_read_only;
     let propagation = propagation(mount)?;
     Ok(v1::Mount {
@@ -119,34 +114,26 @@ fn of_image(mount: &VolumeMount, reference: &str, sub_path: &str) -> v1::Mount {
 }
 
 fn container_path(mount: &VolumeMount) -> String {
-    match mount.mount_path.starts_with('/') {
-        true => mount.mount_path.clone(),
-        false => format!("/{}", mount.mount_path),
-    }
+    if mount.mount_path.starts_with('/') { mount.mount_path.clone() } else { format!("/{}", mount.mount_path) }
 }
 
-fn propagation(mount: &VolumeMount) -> Result<v1::MountPropagation, String> {
+fn propagation(mount: &VolumeMount) -> Result<v1::MountPropagation, Error> {
     match mount.mount_propagation.as_deref() {
         None | Some("None") => Ok(v1::MountPropagation::PropagationPrivate),
         Some("HostToContainer") => Ok(v1::MountPropagation::PropagationHostToContainer),
         Some("Bidirectional") => Ok(v1::MountPropagation::PropagationBidirectional),
-        Some(other) => Err(format!("invalid MountPropagation mode: {other:?}")),
+        Some(other) => Err(Error::Propagation(other.to_owned())),
     }
 }
 
-fn recursive_read_only(mount: &VolumeMount, readonly: bool) -> Result<bool, String> {
+fn recursive_read_only(mount: &VolumeMount, readonly: bool) -> Result<bool, Error> {
     let private = matches!(mount.mount_propagation.as_deref(), None | Some("None"));
     match mount.recursive_read_only.as_deref() {
         None | Some("Disabled") => Ok(false),
         Some("IfPossible") => Ok(readonly && private),
-        Some("Enabled") if !readonly => {
-            Err(format!("volume {:?} requested recursive read-only mode, but it is not read-only", mount.name))
-        }
-        Some("Enabled") if !private => Err(format!(
-            "volume {:?} requested recursive read-only mode, but its mount propagation is not None",
-            mount.name
-        )),
+        Some("Enabled") if !readonly => Err(Error::RecursiveWritable(mount.name.clone())),
+        Some("Enabled") if !private => Err(Error::RecursivePropagated(mount.name.clone())),
         Some("Enabled") => Ok(true),
-        Some(other) => Err(format!("unknown recursive read-only mode {other:?}")),
+        Some(other) => Err(Error::RecursiveMode(other.to_owned())),
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 use machinery::quantity::Quantity;
 
 use super::folders::{Folders, make_folder};
-use super::{Problem, Request, Type, Volume, blocking, ownership};
+use super::{Error, Problem, Request, Type, Volume, blocking, ownership};
 
 pub(super) static TYPE: Type =
     Type { is: |volume| volume.empty_dir.is_some(), mount: |request| mount(request).boxed() };
@@ -57,7 +57,7 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
         mark_ready(&mark)
     })
     .await
-    .map_err(|error| Problem::io("emptyDir", error))?;
+    .map_err(|source| Error::Step { step: "emptyDir".to_owned(), source })?;
     Ok(Volume::Path { path, read_only: false })
 }
 
@@ -103,9 +103,9 @@ async fn medium(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Result<
         "" => Ok(Medium::Disk),
         "Memory" => Ok(memory(request, source.size_limit.as_ref()).await),
         name if name.starts_with("HugePages") => {
-            huge_page_size(request.pod, name).map(|page_size| Medium::HugePages { page_size }).map_err(Problem::SetUp)
+            Ok(Medium::HugePages { page_size: huge_page_size(request.pod, name)? })
         }
-        name => Err(Problem::SetUp(format!("unknown storage medium {name:?}"))),
+        name => Err(Error::Medium(name.to_owned()).into()),
     }
 }
 
@@ -147,10 +147,10 @@ fn memory_limit(pod: &Pod) -> Option<u64> {
 }
 
 /// The page size that `HugePages-<size>` names, or the only one that the pod's containers ask for.
-fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
+fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, Error> {
     let parse = |text: &str| {
         let size = Quantity::parse(text).ok().and_then(|size| u64::try_from(size.value()).ok());
-        size.ok_or_else(|| format!("cannot parse huge page size {text:?}"))
+        size.ok_or_else(|| Error::HugePageSize(text.to_owned()))
     };
     if let Some(size) = medium.strip_prefix("HugePages-") {
         return parse(size);
@@ -162,8 +162,8 @@ fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
         requests.flat_map(|requests| requests.keys()).filter_map(|name| name.strip_prefix("hugepages-")).collect();
     match Vec::from_iter(sizes).as_slice() {
         [one] => parse(one),
-        [] => Err("hugePages storage requested, but there is no resource request for huge pages".into()),
-        _ => Err("medium HugePages can only be used if a pod requests a single huge page size".into()),
+        [] => Err(Error::NoHugePages),
+        _ => Err(Error::SeveralHugePages),
     }
 }
 

@@ -11,7 +11,7 @@ use reconcile::events::{EventType, reference};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Problem, Request, Volumes, claim, local};
+use super::{Error, Problem, Request, Volumes, claim, local};
 use crate::pods::{PodState, Pods};
 
 const RESOURCE: &str = "storage";
@@ -61,17 +61,17 @@ pub(super) async fn expand(
     let source = volume.spec.as_ref().and_then(|spec| spec.local.as_ref());
     let Some(source) = source.filter(|_| is_due(claim, volume)) else { return Ok(()) };
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let failed = |error: String| {
+    let failed = |error: Error| {
         Problem::Message(format!("MountVolume.Setup failed while expanding volume for volume {name:?} : {error}"))
     };
     let claims = Api::<PersistentVolumeClaim>::namespaced(request.objects.client().clone(), request.namespace());
     let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
     let begun = claims.patch_status(claim_name, &PatchParams::default(), &Patch::Merge(begun(claim))).await;
-    let begun = begun.map_err(|error| failed(error.to_string()))?;
+    let begun = begun.map_err(|error| failed(error.into()))?;
     local::grow(request.folders, name, source).await.map_err(failed)?;
     let done = finished(&begun, &volume_size(volume));
     let done = claims.patch_status(claim_name, &PatchParams::default(), &Patch::Merge(done)).await;
-    let done = done.map_err(|error| failed(error.to_string()))?;
+    let done = done.map_err(|error| failed(error.into()))?;
     let message = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {}", request.node_name);
     for about in [reference(request.pod), reference(&done)] {
         request.tell(&about, EventType::Normal, "FileSystemResizeSuccessful", message.clone());

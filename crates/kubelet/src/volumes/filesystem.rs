@@ -5,21 +5,18 @@ use std::process::Output;
 
 use tokio::process::Command;
 
+use super::error::FilesystemError;
+
 /// What a device is given that has no file system and whose volume names none.
 pub(super) const DEFAULT: &str = "ext4";
 
 /// Runs the node's `mount` command; its helpers know names, versions and options.
-pub(super) async fn mount(arguments: Vec<String>) -> Result<(), String> {
-    let done = run("mount", &arguments).await.map_err(|error| format!("mount failed: {error}"))?;
+pub(super) async fn mount(arguments: Vec<String>) -> Result<(), FilesystemError> {
+    let done = run("mount", &arguments).await.map_err(FilesystemError::RunMount)?;
     if done.status.success() {
         return Ok(());
     }
-    Err(format!(
-        "mount failed: {}\nMounting command: mount\nMounting arguments: {}\nOutput: {}",
-        ended(&done),
-        arguments.join(" "),
-        text(&done)
-    ))
+    Err(FilesystemError::Mount { ended: ended(&done), arguments, output: text(&done) })
 }
 
 /// Mounts a device. One that holds nothing is given a file system before, unless it may only be read.
@@ -28,12 +25,12 @@ pub(super) async fn format_and_mount(
     target: &Path,
     kind: &str,
     options: &[String],
-) -> Result<(), String> {
+) -> Result<(), FilesystemError> {
     let read_only = options.iter().any(|option| option == "ro");
     let found = format_of(device).await?;
     match (&found, read_only) {
         (None, true) => {
-            return Err(format!("cannot mount unformatted disk {} as we are in read-only mode", device.display()));
+            return Err(FilesystemError::Unformatted(device.to_path_buf()));
         }
         (None, false) => make(device, kind).await?,
         (Some(_), true) => {}
@@ -41,15 +38,13 @@ pub(super) async fn format_and_mount(
     }
     let done = mount(mount_arguments(device, target, kind, options)).await;
     done.map_err(|error| match found.filter(|found| found != kind) {
-        Some(found) => {
-            format!("failed to mount the volume as {kind:?}, it already contains {found}. Mount error: {error}")
-        }
+        Some(found) => FilesystemError::OtherFormat { wanted: kind.to_owned(), found, source: Box::new(error) },
         None => error,
     })
 }
 
 /// Lets a mounted file system fill its device. One that fills it already stays as it is.
-pub(super) async fn grow(device: &Path, target: &Path) -> Result<(), String> {
+pub(super) async fn grow(device: &Path, target: &Path) -> Result<(), FilesystemError> {
     let (program, place) = match format_of(device).await?.as_deref() {
         None => return Ok(()),
         Some("ext3" | "ext4") => ("resize2fs", device),
@@ -58,31 +53,28 @@ pub(super) async fn grow(device: &Path, target: &Path) -> Result<(), String> {
             return complete("btrfs", &["filesystem".as_ref(), "resize".as_ref(), "max".as_ref(), target]).await;
         }
         Some(other) => {
-            return Err(format!("resize of format {other} is not supported for device {}", device.display()));
+            return Err(FilesystemError::Resize { format: other.to_owned(), device: device.to_path_buf() });
         }
     };
     complete(program, &[place]).await
 }
 
-async fn complete(program: &str, arguments: &[&Path]) -> Result<(), String> {
-    let done = run(program, arguments).await.map_err(|error| format!("cannot run {program}: {error}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(format!("{program} failed: {}, output: {}", ended(&done), text(&done))),
-    }
+async fn complete(program: &str, arguments: &[&Path]) -> Result<(), FilesystemError> {
+    let done = run(program, arguments).await.map_err(|source| cannot_run(program, source))?;
+    if done.status.success() { Ok(()) } else { Err(failed(program, &done)) }
 }
 
 /// The type of the file system on a device, or of what else it is divided into; nothing if it holds nothing known.
-async fn format_of(device: &Path) -> Result<Option<String>, String> {
+async fn format_of(device: &Path) -> Result<Option<String>, FilesystemError> {
     // Exit code 2 is its word for nothing found.
     const NOTHING: i32 = 2;
     let probe = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"].map(Path::new);
     let arguments: Vec<&Path> = probe.into_iter().chain([device]).collect();
-    let done = run("blkid", &arguments).await.map_err(|error| format!("cannot run blkid: {error}"))?;
+    let done = run("blkid", &arguments).await.map_err(|source| cannot_run("blkid", source))?;
     match done.status.code() {
         Some(0) => Ok(known(&String::from_utf8_lossy(&done.stdout))),
         Some(NOTHING) => Ok(None),
-        _ => Err(format!("blkid failed: {}, output: {}", ended(&done), text(&done))),
+        _ => Err(failed("blkid", &done)),
     }
 }
 
@@ -95,7 +87,7 @@ fn known(output: &str) -> Option<String> {
     }
 }
 
-async fn make(device: &Path, kind: &str) -> Result<(), String> {
+async fn make(device: &Path, kind: &str) -> Result<(), FilesystemError> {
     let options: &[&str] = match kind {
         // No blocks are kept back for root, who has no use for them here.
         "ext3" | "ext4" => &["-F", "-m0"],
@@ -108,14 +100,12 @@ async fn make(device: &Path, kind: &str) -> Result<(), String> {
 }
 
 /// Mends what can be mended. Whatever else keeps the check from being done is left to the mount.
-async fn check(device: &Path) -> Result<(), String> {
+async fn check(device: &Path) -> Result<(), FilesystemError> {
     const UNCORRECTED: i32 = 4;
     match run("fsck", &[Path::new("-a"), device]).await {
-        Ok(done) if done.status.code() == Some(UNCORRECTED) => Err(format!(
-            "'fsck' found errors on device {} but could not correct them: {}",
-            device.display(),
-            text(&done)
-        )),
+        Ok(done) if done.status.code() == Some(UNCORRECTED) => {
+            Err(FilesystemError::Uncorrected { device: device.to_path_buf(), output: text(&done) })
+        }
         Ok(_) => Ok(()),
         Err(error) => {
             tracing::debug!(device = %device.display(), %error, "cannot run fsck");
@@ -133,6 +123,14 @@ fn mount_arguments(device: &Path, target: &Path, kind: &str, options: &[String])
 
 async fn run(program: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> std::io::Result<Output> {
     Command::new(program).args(arguments).stdin(std::process::Stdio::null()).kill_on_drop(true).output().await
+}
+
+fn cannot_run(program: &str, source: std::io::Error) -> FilesystemError {
+    FilesystemError::Run { program: program.to_owned(), source }
+}
+
+fn failed(program: &str, done: &Output) -> FilesystemError {
+    FilesystemError::Failed { program: program.to_owned(), ended: ended(done), output: text(done) }
 }
 
 fn ended(done: &Output) -> String {

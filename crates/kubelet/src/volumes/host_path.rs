@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::HostPathVolumeSource;
 
-use super::{Problem, Request, Type, Volume, blocking};
+use super::{Error, Problem, Request, Type, Volume, blocking};
 
 pub(super) static TYPE: Type =
     Type { is: |volume| volume.host_path.is_some(), mount: |request| mount(request).boxed() };
@@ -20,47 +20,51 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
 
 pub(super) async fn place(source: HostPathVolumeSource, read_only: bool) -> Result<Volume, Problem> {
     if source.path.split('/').any(|part| part == "..") {
-        return Err(Problem::SetUp(format!("invalid HostPath `{}`: must not contain '..'", source.path)));
+        return Err(Error::HostPathUpwards(source.path).into());
     }
     let path = PathBuf::from(&source.path);
     let outcome =
         blocking(move || Ok(check(Path::new(&source.path), source.type_.as_deref().unwrap_or_default()))).await;
-    outcome.map_err(|error| Problem::SetUp(error.to_string()))?.map_err(Problem::SetUp)?;
+    outcome??;
     Ok(Volume::Path { path, read_only })
 }
 
 /// Holds the path against its type, and makes what the type says is made.
-fn check(path: &Path, wished: &str) -> Result<(), String> {
+fn check(path: &Path, wished: &str) -> Result<(), Error> {
     let found = match fs::metadata(path) {
         Ok(found) => Some(found.file_type()),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-        Err(error) => return Err(format!("stat {}: {error}", path.display())),
+        Err(source) => return Err(Error::Step { step: format!("stat {}", path.display()), source }),
     };
-    let (right, what): (fn(&FileType) -> bool, &str) = match (wished, found) {
+    let (right, what): (fn(&FileType) -> bool, &'static str) = match (wished, found) {
         // Runtimes make a folder where nothing is; so it is the same with all of them.
-        ("" | "DirectoryOrCreate", None) => return make_folder(path).map_err(|error| io_text("mkdir", path, &error)),
-        ("FileOrCreate", None) => return make_file(path).map_err(|error| io_text("open", path, &error)),
+        ("" | "DirectoryOrCreate", None) => {
+            return make_folder(path).map_err(|error| step_failed("mkdir", path, error));
+        }
+        ("FileOrCreate", None) => return make_file(path).map_err(|error| step_failed("open", path, error)),
         ("", Some(_)) => return Ok(()),
         ("Directory" | "DirectoryOrCreate", _) => (FileType::is_dir, "a directory"),
         ("File" | "FileOrCreate", _) => (FileType::is_file, "a file"),
         ("Socket", _) => (FileType::is_socket, "a socket file"),
         ("CharDevice", _) => (FileType::is_char_device, "a character device"),
         ("BlockDevice", _) => (FileType::is_block_device, "a block device"),
-        (other, _) => return Err(format!("{other} is an invalid volume type")),
+        (other, _) => return Err(Error::HostPathType(other.to_owned())),
     };
-    match found.as_ref().is_some_and(right) {
-        true => Ok(()),
-        false => Err(format!("hostPath type check failed: {} is not {what}", path.display())),
+    if found.as_ref().is_some_and(right) {
+        Ok(())
+    } else {
+        Err(Error::HostPathIsOther { path: path.to_path_buf(), what })
     }
 }
 
-fn io_text(step: &str, path: &Path, error: &io::Error) -> String {
-    let text = match error.kind() {
-        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-        io::ErrorKind::NotADirectory => "not a directory".to_owned(),
-        _ => error.to_string(),
+/// With the words that Go has for what is not there.
+fn step_failed(step: &str, path: &Path, error: io::Error) -> Error {
+    let source = match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("no such file or directory"),
+        io::ErrorKind::NotADirectory => io::Error::other("not a directory"),
+        _ => error,
     };
-    format!("{step} {}: {text}", path.display())
+    Error::Step { step: format!("{step} {}", path.display()), source }
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -82,7 +86,7 @@ mod tests {
         let here = |name: &str| folder.0.join(name);
         fs::write(here("file"), "").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(here("socket")).unwrap();
-        let ask = |name: &str, wished: &str| check(&here(name), wished);
+        let ask = |name: &str, wished: &str| check(&here(name), wished).map_err(|error| error.to_string());
         let root = folder.0.display();
         assert_eq!(ask("", "Directory"), Ok(()));
         assert_eq!(
@@ -92,7 +96,7 @@ mod tests {
         assert_eq!(ask("none", "File"), Err(format!("hostPath type check failed: {root}/none is not a file")));
         assert_eq!(ask("socket", "Socket"), Ok(()));
         assert_eq!(ask("file", "Socket"), Err(format!("hostPath type check failed: {root}/file is not a socket file")));
-        assert_eq!(check(Path::new("/dev/null"), "CharDevice"), Ok(()));
+        check(Path::new("/dev/null"), "CharDevice").unwrap();
         assert_eq!(
             ask("file", "CharDevice"),
             Err(format!("hostPath type check failed: {root}/file is not a character device"))

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::LocalVolumeSource;
 use tokio::sync::Mutex;
 
 use super::folders::{Folders, is_safe_name, make_folder};
-use super::{Problem, Request, Volume, blocking, empty_dir, filesystem, ownership};
+use super::{Error, Problem, Request, Volume, blocking, empty_dir, filesystem, ownership};
 
 const PLUGIN: &str = "kubernetes.io~local-volume";
 
@@ -25,17 +25,17 @@ pub(super) async fn mount(
 ) -> Result<Volume, Problem> {
     let path = &source.path;
     if path.split('/').any(|part| part == "..") || !is_safe_name(name) {
-        return Err(Problem::SetUp(format!("invalid path: {path} must not contain '..'")));
+        return Err(Error::LocalUpwards(path.clone()).into());
     }
-    let initialization = |text: String| {
-        Problem::Message(format!("MountVolume.NewMounter initialization failed for volume {name:?} : {text}"))
+    let initialization = |error: Error| {
+        Problem::Message(format!("MountVolume.NewMounter initialization failed for volume {name:?} : {error}"))
     };
     let target = request.folders.volume(request.uid(), PLUGIN, name);
     let from = match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => PathBuf::from(path),
         Ok(found) if found.file_type().is_block_device() => {
             // The pod's folder says that the device is in use, so it comes first.
-            make_folder(&target).map_err(|error| Problem::SetUp(error.to_string()))?;
+            make_folder(&target)?;
             let kind = source.fs_type.as_deref().unwrap_or(filesystem::DEFAULT);
             let read_only = read_only.then(|| "ro".to_owned());
             let options: Vec<String> = options.iter().cloned().chain(read_only).collect();
@@ -43,11 +43,11 @@ pub(super) async fn mount(
                 Problem::Message(format!("MountVolume.MountDevice failed for volume {name:?} : {error}"))
             })?
         }
-        Ok(_) => return Err(initialization("only directory and block device are supported".to_owned())),
+        Ok(_) => return Err(initialization(Error::LocalType)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(initialization(format!("path {path:?} does not exist")));
+            return Err(initialization(Error::NoLocalPath(path.clone())));
         }
-        Err(error) => return Err(initialization(error.to_string())),
+        Err(error) => return Err(initialization(error.into())),
     };
     let mark = request.folders.plugin(request.uid(), PLUGIN, name).join("ready");
     let (to, pod) = (target.clone(), request.pod.clone());
@@ -62,8 +62,7 @@ pub(super) async fn mount(
         }
         empty_dir::mark_ready(&mark)
     })
-    .await
-    .map_err(|error| Problem::SetUp(error.to_string()))?;
+    .await?;
     Ok(Volume::Path { path: target, read_only })
 }
 
@@ -74,7 +73,7 @@ async fn mount_device(
     device: &Path,
     kind: &str,
     options: &[String],
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, Error> {
     let target = folders.device_mounts(PLUGIN).join(name);
     let _devices = DEVICES.lock().await;
     let shared = target.clone();
@@ -82,15 +81,14 @@ async fn mount_device(
         make_folder(&shared)?;
         linux::volume_mount::is_mount_point(&shared)
     });
-    if there.await.map_err(|error| error.to_string())? {
+    if there.await? {
         return Ok(target);
     }
     let done = filesystem::format_and_mount(device, &target, kind, options).await;
-    done.map_err(|error| {
+    done.map_err(|source| {
         // An empty folder is all that is left of the try.
         let _ = std::fs::remove_dir(&target);
-        let (device, at) = (device.display(), target.display());
-        format!("local: failed to mount device {device} at {at} (fstype: {kind}), error {error}")
+        Error::LocalDevice { device: device.to_path_buf(), at: target.clone(), kind: kind.to_owned(), source }
     })?;
     Ok(target)
 }
@@ -114,18 +112,15 @@ pub(super) async fn release(folders: &Folders) -> io::Result<()> {
 }
 
 /// Lets the volume fill what it lies on. A folder is as large as its file system, whatever the volume says.
-pub(super) async fn grow(folders: &Folders, name: &str, source: &LocalVolumeSource) -> Result<(), String> {
-    let found = std::fs::metadata(&source.path).map_err(|error| error.to_string())?;
-    match found.file_type().is_block_device() {
-        true => filesystem::grow(Path::new(&source.path), &folders.device_mounts(PLUGIN).join(name)).await,
-        false => Ok(()),
+pub(super) async fn grow(folders: &Folders, name: &str, source: &LocalVolumeSource) -> Result<(), Error> {
+    let found = std::fs::metadata(&source.path)?;
+    if found.file_type().is_block_device() {
+        filesystem::grow(Path::new(&source.path), &folders.device_mounts(PLUGIN).join(name)).await?;
     }
+    Ok(())
 }
 
 fn bind(from: &Path, to: &Path) -> io::Result<()> {
     make_folder(to)?;
-    match linux::volume_mount::is_mount_point(to)? {
-        true => Ok(()),
-        false => linux::volume_mount::bind_recursive(from, to),
-    }
+    if linux::volume_mount::is_mount_point(to)? { Ok(()) } else { linux::volume_mount::bind_recursive(from, to) }
 }

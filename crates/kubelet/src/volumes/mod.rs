@@ -1,5 +1,6 @@
 //! A pod's volumes, one file per type. Mounting is repeatable: it also brings contents up to date.
 
+mod error;
 mod folders;
 mod empty_dir;
 mod host_path;
@@ -30,6 +31,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use component_base::Clock;
 use cri::v1;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Volume as VolumeSpec};
@@ -42,30 +44,8 @@ use crate::node::Health;
 use crate::objects::Objects;
 use crate::tokens::Tokens;
 use csi::Csi;
+use error::{Error, Problem};
 use folders::Folders;
-
-/// Why a volume is not there yet; the text is the message of a FailedMount event.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    #[error("{0}")]
-    Failed(String),
-    /// A block device, about which events have a reason of their own.
-    #[error("{0}")]
-    FailedMap(String),
-    /// The pod ends, and nothing needs to be told.
-    #[error("pod is ending")]
-    GivenUp,
-}
-
-impl VolumeError {
-    /// The reason of the event.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            VolumeError::Failed(_) | VolumeError::GivenUp => "FailedMount",
-            VolumeError::FailedMap(_) => "FailedMapVolume",
-        }
-    }
-}
 
 /// Where the volumes of a pod are, by their names in the pod.
 pub type Mounted = HashMap<String, Volume>;
@@ -116,6 +96,7 @@ struct Request<'a> {
     volume: &'a VolumeSpec,
     /// Cancelled when the pod is to end.
     ending: &'a CancellationToken,
+    clock: &'a Clock,
 }
 
 impl Request<'_> {
@@ -144,47 +125,6 @@ impl Request<'_> {
     }
 }
 
-/// What went wrong with one volume.
-#[derive(Debug, PartialEq, Eq)]
-enum Problem {
-    /// While it was set up.
-    SetUp(String),
-    /// It cannot even be said what should be mounted.
-    Unprocessed(String),
-    /// A whole message of its own.
-    Message(String),
-    /// The same about a block device.
-    Map(String),
-    /// The pod ends.
-    GivenUp,
-}
-
-impl Problem {
-    fn io(step: impl std::fmt::Display, error: std::io::Error) -> Problem {
-        Problem::SetUp(format!("{step}: {error}"))
-    }
-
-    /// What users are told about this volume.
-    fn error(self, volume: &str) -> VolumeError {
-        match self {
-            Problem::Map(text) => VolumeError::FailedMap(text),
-            Problem::GivenUp => VolumeError::GivenUp,
-            other => VolumeError::Failed(other.message(volume)),
-        }
-    }
-
-    fn message(self, volume: &str) -> String {
-        match self {
-            Problem::SetUp(text) => format!("MountVolume.SetUp failed for volume {volume:?} : {text}"),
-            Problem::Unprocessed(text) => format!(
-                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {text}"
-            ),
-            Problem::Message(text) | Problem::Map(text) => text,
-            Problem::GivenUp => VolumeError::GivenUp.to_string(),
-        }
-    }
-}
-
 pub struct Volumes {
     objects: Arc<Objects>,
     events: Option<Recorder>,
@@ -192,20 +132,22 @@ pub struct Volumes {
     tokens: Tokens,
     folders: Folders,
     csi: Arc<Csi>,
+    clock: Clock,
 }
 
 impl Volumes {
     pub fn new(kubelet: Arc<Kubelet>, drivers: Arc<Drivers>, health: Arc<Health>) -> Volumes {
         let config = &kubelet.config;
-        let csi = Csi::new(drivers, health, &config.root_dir, &config.root_dir_of_drivers);
-        let made = Volumes::with(kubelet.objects.clone(), &config.node_name, &config.root_dir, csi);
+        let clock = config.clock.clone();
+        let csi = Csi::new(drivers, health, &config.root_dir, &config.root_dir_of_drivers, clock.clone());
+        let made = Volumes::with(kubelet.objects.clone(), &config.node_name, &config.root_dir, csi, clock);
         Volumes { events: Some(kubelet.events.clone()), ..made }
     }
 
-    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path, csi: Csi) -> Volumes {
-        let tokens = Tokens::new(objects.client().clone());
+    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path, csi: Csi, clock: Clock) -> Volumes {
+        let tokens = Tokens::new(objects.client().clone(), clock.clone());
         let (folders, csi) = (Folders::new(root_dir), Arc::new(csi));
-        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders, csi }
+        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders, csi, clock }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
@@ -223,9 +165,9 @@ impl Volumes {
         for volume in all.iter().filter(|volume| used.contains(volume.name.as_str())) {
             let request = self.request(pod, volume, ending);
             let outcome = match TYPES.iter().find(|kind| (kind.is)(volume)) {
-                _ if !folders::is_safe_name(&volume.name) => Err(Problem::SetUp("invalid volume name".into())),
+                _ if !folders::is_safe_name(&volume.name) => Err(Error::InvalidName.into()),
                 Some(kind) => (kind.mount)(request).await,
-                None => Err(Problem::SetUp("no volume plugin matched".into())),
+                None => Err(Error::NoPlugin.into()),
             };
             match outcome {
                 Ok(place) => drop(mounted.insert(volume.name.clone(), place)),
@@ -238,8 +180,8 @@ impl Volumes {
     }
 
     fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec, ending: &'a CancellationToken) -> Request<'a> {
-        let Volumes { objects, events, node_name, tokens, folders, csi } = self;
-        Request { objects, events: events.as_ref(), node_name, tokens, folders, csi, pod, volume, ending }
+        let Volumes { objects, events, node_name, tokens, folders, csi, clock } = self;
+        Request { objects, events: events.as_ref(), node_name, tokens, folders, csi, pod, volume, ending, clock }
     }
 
     /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
@@ -276,20 +218,20 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
         self.objects.forget(uid);
-        let failed = |error: String| {
+        let failed = |error: &dyn std::fmt::Display| {
             VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
         };
         // Parts of a volume keep it busy, so they go before the whole.
         let (folders, pod) = (self.folders.clone(), uid.to_owned());
         let parts = blocking(move || folders.unmount_sub_paths(&pod)).await;
-        parts.map_err(|error| failed(error.to_string()))?;
-        self.csi.take_down(uid).await.map_err(failed)?;
+        parts.map_err(|error| failed(&error))?;
+        self.csi.take_down(uid).await.map_err(|error| failed(&error))?;
         let (folders, pod) = (self.folders.clone(), uid.to_owned());
         let removed = match blocking(move || folders.remove(&pod)).await {
             Ok(()) => local::release(&self.folders).await,
             failed => failed,
         };
-        removed.map_err(|error| failed(error.to_string()))
+        removed.map_err(|error| failed(&error))
     }
 
     /// Pods with folders here, to find what a crash left behind.
@@ -312,6 +254,7 @@ impl Volumes {
 
 pub use csi::{Amount, Amounts, Measured};
 pub use empty_dir::Used;
+pub use error::VolumeError;
 
 /// Trust bundles change rarely and are not watched.
 const TRUST_BUNDLES_AGE_MAX: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);

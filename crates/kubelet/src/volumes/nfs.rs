@@ -6,7 +6,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::NFSVolumeSource;
 
 use super::folders::{is_safe_name, make_folder};
-use super::{Problem, Request, Type, Volume, blocking, filesystem};
+use super::{Error, Problem, Request, Type, Volume, blocking, filesystem};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.nfs.is_some(),
@@ -29,7 +29,7 @@ pub(super) async fn mount(
     options: &[String],
 ) -> Result<Volume, Problem> {
     if !is_safe_name(name) {
-        return Err(Problem::SetUp("invalid volume name".into()));
+        return Err(Error::InvalidName.into());
     }
     let read_only = read_only || source.read_only.unwrap_or(false);
     let target = request.folders.volume(request.uid(), PLUGIN, name);
@@ -38,16 +38,17 @@ pub(super) async fn mount(
         make_folder(&path)?;
         linux::volume_mount::is_mount_point(&path)
     });
-    if !there.await.map_err(|error| Problem::SetUp(error.to_string()))? {
-        filesystem::mount(arguments(source, &target, read_only, options)).await.map_err(Problem::SetUp)?;
+    if !there.await? {
+        filesystem::mount(arguments(source, &target, read_only, options)).await.map_err(Error::from)?;
     }
     Ok(Volume::Path { path: target, read_only })
 }
 
 fn arguments(source: &NFSVolumeSource, target: &Path, read_only: bool, options: &[String]) -> Vec<String> {
-    let host = match source.server.contains(':') && !source.server.starts_with('[') {
-        true => format!("[{}]", source.server),
-        false => source.server.clone(),
+    let host = if source.server.contains(':') && !source.server.starts_with('[') {
+        format!("[{}]", source.server)
+    } else {
+        source.server.clone()
     };
     let mut all = options.to_vec();
     if read_only && !all.iter().any(|option| option == "ro") {

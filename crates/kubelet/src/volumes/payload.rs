@@ -6,7 +6,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::pod::env::{self, Addresses};
+use super::Error;
+use crate::pod::env::{self, Addresses, DownwardError};
 
 /// What every volume of files has unless it says otherwise.
 pub(super) const DEFAULT_MODE: i32 = 0o644;
@@ -29,8 +30,8 @@ pub(super) fn pick(
     items: Option<&[KeyToPath]>,
     default_mode: i32,
     optional: bool,
-    missing: impl Fn(&str) -> String,
-) -> Result<Payload, String> {
+    missing: impl Fn(String) -> Error,
+) -> Result<Payload, Error> {
     let file = |data: &Vec<u8>, mode: i32| File { data: data.clone(), mode: mode as u32, user: None };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, default_mode))).collect());
@@ -40,7 +41,7 @@ pub(super) fn pick(
         match data.get(&item.key) {
             Some(data) => drop(payload.insert(item.path.clone(), file(data, item.mode.unwrap_or(default_mode)))),
             None if optional => {}
-            None => return Err(missing(&item.key)),
+            None => return Err(missing(item.key.clone())),
         }
     }
     Ok(payload)
@@ -65,7 +66,7 @@ pub(super) fn downward(
     items: &[DownwardAPIVolumeFile],
     default_mode: i32,
     allocatable: &BTreeMap<String, Quantity>,
-) -> Result<Payload, String> {
+) -> Result<Payload, DownwardError> {
     let mut payload = Payload::new();
     for item in items {
         let text = if let Some(reference) = &item.field_ref {
@@ -80,12 +81,4 @@ pub(super) fn downward(
         payload.insert(item.path.clone(), File { data: text.into_bytes(), mode, user: None });
     }
     Ok(payload)
-}
-
-/// Several errors as upstream joins them.
-pub(super) fn joined(errors: Vec<String>) -> String {
-    match errors.as_slice() {
-        [one] => one.clone(),
-        _ => format!("[{}]", errors.join(", ")),
-    }
 }

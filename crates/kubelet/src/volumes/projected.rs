@@ -4,9 +4,10 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ServiceAccountTokenProjection, VolumeProjection};
 
 use super::empty_dir::{self, Medium};
-use super::payload::{DEFAULT_MODE, File, Payload, joined};
+use super::payload::{DEFAULT_MODE, File, Payload};
 use super::{
-    Problem, Request, Type, Volume, atomic_writer, blocking, config_map, downward_api, ownership, secret, trust_bundle,
+    Error, Problem, Request, Type, Volume, atomic_writer, blocking, config_map, downward_api, ownership, secret,
+    trust_bundle,
 };
 
 pub(super) static TYPE: Type =
@@ -29,12 +30,12 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
         }
     }
     if !errors.is_empty() {
-        return Err(Problem::SetUp(joined(errors)));
+        return Err(Error::Several(errors).into());
     }
     show(&request, PLUGIN, empty_dir::memory(&request, None).await, payload).await
 }
 
-async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> Result<Payload, String> {
+async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> Result<Payload, Error> {
     if let Some(source) = &source.config_map {
         let optional = source.optional.unwrap_or(false);
         return config_map::files(request, &source.name, source.items.as_deref(), mode, optional).await;
@@ -54,15 +55,14 @@ async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> R
         return Ok(Payload::from([(source.path.clone(), File { data, mode: mode as u32, user: None })]));
     }
     if source.pod_certificate.is_some() {
-        return Err("pod certificates are not served by this node".into());
+        return Err(Error::PodCertificate);
     }
     Ok(Payload::new())
 }
 
-async fn token(request: &Request<'_>, source: &ServiceAccountTokenProjection, mode: i32) -> Result<Payload, String> {
+async fn token(request: &Request<'_>, source: &ServiceAccountTokenProjection, mode: i32) -> Result<Payload, Error> {
     let audience = source.audience.as_deref().unwrap_or_default();
-    let token = request.tokens.get(request.pod, audience, source.expiration_seconds.unwrap_or(3600)).await;
-    let token = token.map_err(|error| error.to_string())?;
+    let token = request.tokens.get(request.pod, audience, source.expiration_seconds.unwrap_or(3600)).await?;
     let (user, group) = (ownership::fs_user(request.pod), ownership::fs_group(request.pod));
     // With an fsGroup the group is let in later, when the volume is given to it.
     let mode = if user.is_some() || group.is_some() { PRIVATE_MODE } else { mode as u32 };
@@ -78,17 +78,13 @@ pub(super) async fn show(
 ) -> Result<Volume, Problem> {
     let path = request.path(plugin);
     let group = ownership::fs_group(request.pod);
-    let folder = path.clone();
+    let (folder, now) = (path.clone(), request.clock.now());
     blocking(move || {
         let fresh = !folder.join("..data").exists();
         empty_dir::make(&folder, medium)?;
-        atomic_writer::write(&folder, &payload, |new| ownership::give(new, group, true))?;
-        match fresh {
-            true => ownership::give(&folder, group, true),
-            false => Ok(()),
-        }
+        atomic_writer::write(&folder, &payload, now, |new| ownership::give(new, group, true))?;
+        if fresh { ownership::give(&folder, group, true) } else { Ok(()) }
     })
-    .await
-    .map_err(|error| Problem::SetUp(error.to_string()))?;
+    .await?;
     Ok(Volume::Path { path, read_only: true })
 }

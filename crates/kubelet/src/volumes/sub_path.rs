@@ -89,9 +89,10 @@ fn place(found: &Inside, target: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    match is_dir {
-        true => make_folder(target)?,
-        false => linux::file::make_if_missing(target, 0o600)?,
+    if is_dir {
+        make_folder(target)?
+    } else {
+        linux::file::make_if_missing(target, 0o600)?
     }
     linux::volume_mount::bind(&found.magic_path(), target)
 }

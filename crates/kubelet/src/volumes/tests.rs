@@ -40,7 +40,7 @@ struct Node {
 
 fn csi(api: &FakeApi, root: &Path) -> Csi {
     let drivers = Arc::new(Drivers::new(api.client(), "node-1"));
-    Csi::new(drivers, Arc::new(Health::new(0)), root, root)
+    Csi::new(drivers, Arc::new(Health::new(0)), root, root, Clock::system())
 }
 
 /// Runs in a thread with mounts of its own, which end with it.
@@ -53,7 +53,7 @@ fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
                 let (folder, api) = (Folder::new(name), FakeApi::new());
                 let objects = Objects::new(api.client());
                 let root = folder.0.join("kubelet");
-                let volumes = Volumes::with(objects, "node-1", &root, csi(&api, &root));
+                let volumes = Volumes::with(objects, "node-1", &root, csi(&api, &root), Clock::system());
                 test(Node { folder, api, volumes }).await;
             });
         });
@@ -369,7 +369,7 @@ fn a_restart_finds_what_is_there() {
         std::os::unix::fs::symlink("..2020_01_01_00_00_00.1", secret.join("..data_tmp")).unwrap();
         let again = {
             let root = node.folder.0.join("kubelet");
-            Volumes::with(Objects::new(node.api.client()), "node-1", &root, csi(&node.api, &root))
+            Volumes::with(Objects::new(node.api.client()), "node-1", &root, csi(&node.api, &root), Clock::system())
         };
         node.api.set("/api/v1/namespaces/default/secrets/keys", json!({"data": {"a": "Mg=="}}));
         assert_eq!(again.mount(&pod, &CancellationToken::new()).await.unwrap(), mounted);

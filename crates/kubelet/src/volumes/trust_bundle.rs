@@ -5,31 +5,30 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::Error;
 use crate::objects::Objects;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 const LINE_MAX: usize = 64;
 
-pub(super) async fn certificates(objects: &Objects, source: &ClusterTrustBundleProjection) -> Result<Vec<u8>, String> {
+pub(super) async fn certificates(objects: &Objects, source: &ClusterTrustBundleProjection) -> Result<Vec<u8>, Error> {
     let optional = source.optional.unwrap_or(false);
     if let Some(name) = &source.name {
         return match objects.trust_bundle(name).await {
             Ok(bundle) => Ok(normalized([bundle.spec.trust_bundle.as_str()])),
             Err(error) if error.is_not_found() && optional => Ok(Vec::new()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         };
     }
     let signer = source.signer_name.as_deref().unwrap_or_default();
     // No selector chooses nothing, an empty one everything.
     let bundles = match &source.label_selector {
-        Some(selector) => {
-            objects.trust_bundles(signer, &selector_text(selector)).await.map_err(|error| error.to_string())?
-        }
+        Some(selector) => objects.trust_bundles(signer, &selector_text(selector)).await?,
         None => Vec::new(),
     };
     if bundles.is_empty() && !optional {
-        return Err("combination of signerName and labelSelector matched zero ClusterTrustBundles".into());
+        return Err(Error::NoTrustBundle);
     }
     Ok(normalized(bundles.iter().map(|bundle| bundle.spec.trust_bundle.as_str())))
 }

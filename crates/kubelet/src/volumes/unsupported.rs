@@ -3,16 +3,11 @@
 use futures::FutureExt;
 use futures::future::ready;
 
-use super::{Problem, Type};
+use super::{Error, Problem, Type};
 
 /// Containers could run code on the node through it, which is why upstream ended it.
-pub(super) static GIT_REPO: Type = Type {
-    is: |volume| volume.git_repo.is_some(),
-    mount: |_| {
-        let text = "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by setting the feature-gate `GitRepoVolumeDriver` to true";
-        ready(Err(Problem::SetUp(text.into()))).boxed()
-    },
-};
+pub(super) static GIT_REPO: Type =
+    Type { is: |volume| volume.git_repo.is_some(), mount: |_| ready(Err(Error::GitRepo.into())).boxed() };
 
 pub(super) static TYPE: Type =
     Type { is: |_| true, mount: |request| ready(Err(no_plugin(&request.volume.name))).boxed() };

@@ -43,7 +43,8 @@ impl Recorder {
         Recorder::with_clock(client, component, host, Clock::system())
     }
 
-    pub(crate) fn with_clock(client: Client, component: &str, host: &str, clock: Clock) -> Recorder {
+    /// As [`Recorder::new`], with a clock that a test may own.
+    pub fn with_clock(client: Client, component: &str, host: &str, clock: Clock) -> Recorder {
         let (waiting, events) = mpsc::channel(WAITING_MAX);
         tasks::spawn(write::run(client, clock.clone(), events));
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());

@@ -58,6 +58,7 @@ fn candidate(api: &FakeApi, floor: &Arc<Floor>, name: &'static str, stops: Stops
         name: "work".into(),
         identity: name.into(),
         durations: Durations::default(),
+        clock: Clock::system(),
     };
     let (shutdown, floor) = (Shutdown::new(), floor.clone());
     let work = move |stop: Shutdown| {
@@ -228,6 +229,7 @@ async fn work_that_ends_by_itself_is_tried_again() {
         name: "work".into(),
         identity: "a".into(),
         durations: Durations::default(),
+        clock: Clock::system(),
     };
     let terms = Arc::new(AtomicUsize::new(0));
     let (counted, shutdown) = (terms.clone(), Shutdown::new());

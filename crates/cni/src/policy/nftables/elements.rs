@@ -15,9 +15,10 @@ pub(super) fn match_port(rule: KernelRule, protocol: u8, first: u16, last: u16) 
     let compare = |op, port: u16| Expr::Cmp { sreg: Register::R0, op, data: port.to_be_bytes().to_vec() };
     let load = Expr::Payload { dreg: Register::R0, base: PayloadBase::Transport, offset: 2, len: 2 };
     let port = rule.match_l4proto(protocol).expr(load);
-    match first == last {
-        true => port.expr(compare(CmpOp::Eq, first)),
-        false => port.expr(compare(CmpOp::Gte, first)).expr(compare(CmpOp::Lte, last)),
+    if first == last {
+        port.expr(compare(CmpOp::Eq, first))
+    } else {
+        port.expr(compare(CmpOp::Gte, first)).expr(compare(CmpOp::Lte, last))
     }
 }
 
@@ -107,9 +108,12 @@ pub(super) fn change_elements(
     new: &BTreeSet<Vec<u8>>,
     interval: bool,
 ) -> Transaction {
-    let element = |key: &Vec<u8>| match interval {
-        true => SetElement::range(key[..key.len() / 2].to_vec(), key[key.len() / 2..].to_vec()),
-        false => SetElement::new(key.clone()),
+    let element = |key: &Vec<u8>| {
+        if interval {
+            SetElement::range(key[..key.len() / 2].to_vec(), key[key.len() / 2..].to_vec())
+        } else {
+            SetElement::new(key.clone())
+        }
     };
     let gone: Vec<SetElement> = old.difference(new).map(element).collect();
     let come: Vec<SetElement> = new.difference(old).map(element).collect();

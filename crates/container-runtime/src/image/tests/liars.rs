@@ -304,9 +304,10 @@ async fn tokens_are_fetched_and_used() {
             if request.method == "POST" && request.body.contains("grant_type=refresh_token") {
                 let is_good = request.body.ends_with("refresh_token=identity%2B")
                     && request.body.contains("scope=repository%3Aapp%3Apull");
-                return Some(match is_good {
-                    true => Act::Answer("200 OK", Vec::new(), br#"{"access_token":"good"}"#.to_vec()),
-                    false => Act::Answer("401 Unauthorized", Vec::new(), Vec::new()),
+                return Some(if is_good {
+                    Act::Answer("200 OK", Vec::new(), br#"{"access_token":"good"}"#.to_vec())
+                } else {
+                    Act::Answer("401 Unauthorized", Vec::new(), Vec::new())
                 });
             }
             let answer = match request.authorization.as_str() {

@@ -53,9 +53,12 @@ pub(super) const CHECKS: &[Check] = &[
         plugin(state, "EventRateLimit")
     }),
     scored("1.2.10", "AlwaysAdmit does not run", "take it out of --enable-admission-plugins", |state| {
-        with_flag(state, "enable-admission-plugins", |value| match has(value, "AlwaysAdmit") {
-            true => Verdict::Bad("AlwaysAdmit runs".into()),
-            false => Verdict::Good("it is not there".into()),
+        with_flag(state, "enable-admission-plugins", |value| {
+            if has(value, "AlwaysAdmit") {
+                Verdict::Bad("AlwaysAdmit runs".into())
+            } else {
+                Verdict::Good("it is not there".into())
+            }
         })
     }),
     manual(
@@ -99,9 +102,10 @@ pub(super) const CHECKS: &[Check] = &[
     }),
     manual("1.2.27", "Secrets are encrypted on disk", ENCRYPTION, |state| given(state, "encryption-provider-config")),
     manual("1.2.28", "Secrets are encrypted with a good provider", ENCRYPTION, |state| {
-        match filled(state, "encryption-provider-config") {
-            true => Verdict::Unknown("look whether the first provider is aescbc, kms or secretbox".into()),
-            false => Verdict::Bad("nothing is encrypted".into()),
+        if filled(state, "encryption-provider-config") {
+            Verdict::Unknown("look whether the first provider is aescbc, kms or secretbox".into())
+        } else {
+            Verdict::Bad("nothing is encrypted".into())
         }
     }),
     manual("1.2.29", "only strong ciphers are spoken", "use a build of knarr with the TLS library as it is", |state| {
@@ -160,9 +164,12 @@ fn both(state: &State, first: &str, second: &str) -> Verdict {
 }
 
 fn empty(state: &State, name: &str) -> Verdict {
-    with_flag(state, name, |value| match value.is_empty() {
-        true => Verdict::Good(format!("{name} is not given")),
-        false => Verdict::Bad(format!("{name}={value}")),
+    with_flag(state, name, |value| {
+        if value.is_empty() {
+            Verdict::Good(format!("{name} is not given"))
+        } else {
+            Verdict::Bad(format!("{name}={value}"))
+        }
     })
 }
 
@@ -174,9 +181,12 @@ fn at_least(state: &State, name: &str, least: u64) -> Verdict {
 }
 
 fn plugin(state: &State, name: &str) -> Verdict {
-    with_flag(state, "enable-admission-plugins", |value| match has(value, name) {
-        true => Verdict::Good(format!("{name} runs")),
-        false => Verdict::Bad(format!("{name} does not run")),
+    with_flag(state, "enable-admission-plugins", |value| {
+        if has(value, name) {
+            Verdict::Good(format!("{name} runs"))
+        } else {
+            Verdict::Bad(format!("{name} does not run"))
+        }
     })
 }
 

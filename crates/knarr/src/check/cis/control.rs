@@ -102,9 +102,12 @@ fn flag_given(state: &State, name: &str) -> Verdict {
 }
 
 pub(super) fn node_setting(state: &State, name: &str) -> Verdict {
-    of_node(state, |node| match node.configuration[name] == true {
-        true => Verdict::Good(format!("{name}=true")),
-        false => Verdict::Bad(format!("{name}={}", node.configuration[name])),
+    of_node(state, |node| {
+        if node.configuration[name] == true {
+            Verdict::Good(format!("{name}=true"))
+        } else {
+            Verdict::Bad(format!("{name}={}", node.configuration[name]))
+        }
     })
 }
 
@@ -199,9 +202,10 @@ fn certificates(state: &State) -> Verdict {
         .filter(for_people)
         .map(|request| name(&request["metadata"]).to_owned())
         .collect();
-    match issued.is_empty() {
-        true => Verdict::Good("no request for one was granted".into()),
-        false => Verdict::Bad(format!("granted: {}", some(&issued))),
+    if issued.is_empty() {
+        Verdict::Good("no request for one was granted".into())
+    } else {
+        Verdict::Bad(format!("granted: {}", some(&issued)))
     }
 }
 
@@ -223,9 +227,10 @@ fn bootstrap_tokens(state: &State) -> Verdict {
         }
         (count + 1, others)
     });
-    match others.is_empty() {
-        true => Verdict::Good(format!("{count} tokens, each for nodes and servers only")),
-        false => Verdict::Bad(format!("tokens with other groups: {}", some(&others))),
+    if others.is_empty() {
+        Verdict::Good(format!("{count} tokens, each for nodes and servers only"))
+    } else {
+        Verdict::Bad(format!("tokens with other groups: {}", some(&others)))
     }
 }
 

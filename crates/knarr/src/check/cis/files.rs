@@ -146,9 +146,10 @@ fn units(state: &State) -> Vec<&Seen> {
 
 fn proxy(state: &State, rule: Rule) -> Verdict {
     let files = named(state, &["proxy.kubeconfig", "agent/proxy.kubeconfig"]);
-    match files.is_empty() {
-        true => Verdict::NotApplicable("the proxy is a part of the node's process and uses its credentials".into()),
-        false => rule(files, PRIVATE),
+    if files.is_empty() {
+        Verdict::NotApplicable("the proxy is a part of the node's process and uses its credentials".into())
+    } else {
+        rule(files, PRIVATE)
     }
 }
 

@@ -23,9 +23,12 @@ pub(super) const CHECKS: &[Check] = &[
         setting(state, "/authentication/x509/clientCAFile", |value| value.as_str().is_some_and(|file| !file.is_empty()))
     }),
     manual("4.2.4", "there is no read-only port", "readOnlyPort: 0", |state| {
-        of_node(state, |_| match state.listening.iter().any(|address| address.port() == READ_ONLY_PORT) {
-            true => Verdict::Bad(format!("port {READ_ONLY_PORT} is open")),
-            false => setting(state, "/readOnlyPort", |value| value == 0),
+        of_node(state, |_| {
+            if state.listening.iter().any(|address| address.port() == READ_ONLY_PORT) {
+                Verdict::Bad(format!("port {READ_ONLY_PORT} is open"))
+            } else {
+                setting(state, "/readOnlyPort", |value| value == 0)
+            }
         })
     }),
     manual("4.2.5", "idle streams end", "end exec and port-forward sessions that nobody uses", |state| {
@@ -42,9 +45,12 @@ pub(super) const CHECKS: &[Check] = &[
         "the node has its machine's name",
         "do not give --node-name, unless certificates and logs are to know the node by it",
         |state| {
-            of_node(state, |node| match node.name == crate::server::host_name() {
-                true => Verdict::Good(format!("node {}", node.name)),
-                false => Verdict::Bad(format!("node {} of machine {}", node.name, crate::server::host_name())),
+            of_node(state, |node| {
+                if node.name == crate::server::host_name() {
+                    Verdict::Good(format!("node {}", node.name))
+                } else {
+                    Verdict::Bad(format!("node {} of machine {}", node.name, crate::server::host_name()))
+                }
             })
         },
     ),

@@ -213,10 +213,7 @@ fn walk(folder: &Path, depth: usize, seen: &mut Vec<Seen>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
-        match is_dir && !skipped && depth > 0 {
-            true => walk(&entry.path(), depth - 1, seen),
-            false => see(&entry.path(), seen),
-        }
+        if is_dir && !skipped && depth > 0 { walk(&entry.path(), depth - 1, seen) } else { see(&entry.path(), seen) }
     }
 }
 

@@ -11,8 +11,9 @@ use k8s_openapi::api::resource::v1::{
 };
 use reconcile::Key;
 
+use super::Impossible;
 use super::devices::{DeviceId, Offer, Offers};
-use super::selector::{Selectors, qualified};
+use super::selector::{SelectorError, Selectors, qualified};
 use crate::objects::Objects;
 use crate::snapshot::NodeInfo;
 
@@ -23,7 +24,7 @@ const STEPS_MAX: usize = 20_000;
 pub enum Failure {
     NoDevices,
     /// A selector cannot be evaluated.
-    Selector(String),
+    Selector(SelectorError),
 }
 
 /// A claim without devices.
@@ -55,7 +56,7 @@ struct Asked<'a> {
 }
 
 impl Wanted {
-    pub fn new(objects: &Objects, claim: Arc<ResourceClaim>) -> Result<Wanted, String> {
+    pub fn new(objects: &Objects, claim: Arc<ResourceClaim>) -> Result<Wanted, Impossible> {
         let asked = claim.spec.devices.as_ref().and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
         let mut requests = Vec::new();
         for request in asked {
@@ -93,9 +94,10 @@ impl Wanted {
 }
 
 impl Way {
-    fn new(objects: &Objects, name: String, asked: Asked) -> Result<Way, String> {
+    fn new(objects: &Objects, name: String, asked: Asked) -> Result<Way, Impossible> {
         let class = objects.device_classes.get(&Key::cluster(asked.class));
-        let class = class.ok_or_else(|| format!("request {name}: device class {} does not exist", asked.class))?;
+        let class =
+            class.ok_or_else(|| Impossible::NoClass { request: name.clone(), class: asked.class.to_owned() })?;
         let mut selectors = Selectors::default();
         selectors.add(class.spec.selectors.as_ref())?;
         selectors.add(asked.selectors)?;
@@ -121,9 +123,10 @@ impl Way {
 pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
     let search = Search { wanted, offers, here: offers.on(node), steps: Cell::new(0) };
     let mut state = State::default();
-    match search.request(0, 0, &mut state)? {
-        true => Ok((0..wanted.len()).map(|claim| search.result(claim, &state, node)).collect()),
-        false => Err(Failure::NoDevices),
+    if search.request(0, 0, &mut state)? {
+        Ok((0..wanted.len()).map(|claim| search.result(claim, &state, node)).collect())
+    } else {
+        Err(Failure::NoDevices)
     }
 }
 

@@ -16,17 +16,42 @@ use crate::pod_info::PodInfo;
 /// Somebody else may write a claim at the same time; so often it is read and written again.
 const TRIES_MAX: usize = 10;
 
+/// Why the pod is not bound after all.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("claim {claim}: {source}")]
+    Claim { claim: Key, source: ClaimError },
+    #[error("timed out waiting for the condition")]
+    TimedOut,
+}
+
+/// Why a claim was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error("{}", crate::writes::said(.0))]
+    Api(#[from] kube::Error),
+    #[error("it is another one by now")]
+    Other,
+    #[error("it got other devices in the meantime")]
+    Allocated,
+    #[error("it is being deleted")]
+    Deleted,
+    #[error("it is written by others all the time")]
+    Conflicts,
+}
+
 /// Each claim gets its devices and the pod as their user; then waits until the copy knows.
 pub async fn bind(
     client: &kube::Client,
     objects: &Objects,
     reservation: &Reservation,
     timeout: Duration,
-) -> Result<(), String> {
+) -> Result<(), BindError> {
     let mut written = Vec::new();
     for claim in &reservation.devices {
         let key = Key::of(&claim.metadata);
-        let revision = write(client, &key, claim).await.map_err(|error| format!("claim {key}: {error}"))?;
+        let revision = write(client, &key, claim).await;
+        let revision = revision.map_err(|source| BindError::Claim { claim: key.clone(), source })?;
         written.push((key, revision));
     }
     // As long as the copy shows a claim without its devices, others would take them for free.
@@ -44,31 +69,31 @@ pub async fn bind(
             let _ = changes.changed().await;
         }
     };
-    tokio::time::timeout(timeout, seen).await.map_err(|_| "timed out waiting for the condition".to_owned())
+    tokio::time::timeout(timeout, seen).await.map_err(|_| BindError::TimedOut)
 }
 
-async fn write(client: &kube::Client, key: &Key, wanted: &ResourceClaim) -> Result<u64, String> {
+async fn write(client: &kube::Client, key: &Key, wanted: &ResourceClaim) -> Result<u64, ClaimError> {
     let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &key.namespace);
     let parameters = PostParams::default();
     for _ in 0..TRIES_MAX {
-        let mut current = claims.get(&key.name).await.map_err(said)?;
+        let mut current = claims.get(&key.name).await?;
         if current.metadata.uid != wanted.metadata.uid {
-            return Err("it is another one by now".into());
+            return Err(ClaimError::Other);
         }
         let wanted_status = wanted.status.clone().unwrap_or_default();
         let allocation = current.status.as_ref().and_then(|status| status.allocation.as_ref());
         if allocation.is_some() && allocation != wanted_status.allocation.as_ref() {
-            return Err("it got other devices in the meantime".into());
+            return Err(ClaimError::Allocated);
         }
         if !current.metadata.finalizers.iter().flatten().any(|one| one == FINALIZER) {
             if current.metadata.deletion_timestamp.is_some() {
-                return Err("it is being deleted".into());
+                return Err(ClaimError::Deleted);
             }
             current.metadata.finalizers.get_or_insert_default().push(FINALIZER.to_owned());
             match claims.replace(&key.name, &parameters, &current).await {
                 Ok(stored) => current = stored,
                 Err(error) if reason(&error) == "Conflict" => continue,
-                Err(error) => return Err(said(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         let status = current.status.get_or_insert_default();
@@ -80,10 +105,10 @@ async fn write(client: &kube::Client, key: &Key, wanted: &ResourceClaim) -> Resu
         match claims.replace_status(&key.name, &parameters, &current).await {
             Ok(stored) => return Ok(revision(&stored)),
             Err(error) if reason(&error) == "Conflict" => {}
-            Err(error) => return Err(said(error)),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err("it is written by others all the time".into())
+    Err(ClaimError::Conflicts)
 }
 
 /// The pod uses the claims no longer. What stays allocated is freed when it gets in somebody's way.
@@ -117,11 +142,4 @@ pub async fn free(client: &kube::Client, claim: &ResourceClaim) -> Result<(), ku
 
 fn revision(claim: &ResourceClaim) -> u64 {
     claim.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
-fn said(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }

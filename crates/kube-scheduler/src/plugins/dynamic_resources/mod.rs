@@ -23,6 +23,7 @@ use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 use allocate::Wanted;
 use devices::Offers;
+use selector::SelectorError;
 
 /// Keeps a claim that is allocated from going.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -39,11 +40,8 @@ impl Plugin for DynamicResources {
     }
 
     /// A pod waits until each of its templates has become a claim.
-    fn admits(&self, pod: &PodInfo) -> Result<(), String> {
-        match claims(&pod.pod).find(|one| claim_name(&pod.pod, one).is_none()) {
-            Some(missing) => Err(format!("pod claim {:?} is not created yet", missing.name)),
-            None => Ok(()),
-        }
+    fn admits(&self, pod: &PodInfo) -> bool {
+        claims(&pod.pod).all(|one| claim_name(&pod.pod, one).is_some())
     }
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
@@ -52,7 +50,7 @@ impl Plugin for DynamicResources {
         }
         match Question::new(view, pod) {
             Ok(question) => Filtering::Ask(Box::new(question)),
-            Err(why) => Filtering::Refused(Refusal::final_(why)),
+            Err(why) => Filtering::Refused(Refusal::final_(why.to_string())),
         }
     }
 
@@ -126,6 +124,25 @@ pub fn to_free(view: View, pod: &PodInfo) -> Option<Arc<ResourceClaim>> {
     })
 }
 
+/// Why no node can help: users read it in the message of the pod.
+#[derive(Debug, thiserror::Error)]
+enum Impossible {
+    #[error("pod claim {0:?} is not created yet")]
+    NotCreated(String),
+    #[error("resourceclaim {0:?} not found")]
+    NotFound(String),
+    #[error("resourceclaim {0:?} is being deleted")]
+    Deleted(String),
+    #[error("resourceclaim {claim:?} was not created for pod {pod}")]
+    Foreign { claim: String, pod: Key },
+    #[error("resourceclaim in use")]
+    InUse,
+    #[error("request {request}: device class {class} does not exist")]
+    NoClass { request: String, class: String },
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+}
+
 /// What is asked of every node.
 struct Question {
     /// Claims that have their devices already.
@@ -136,22 +153,21 @@ struct Question {
 
 impl Question {
     /// Fails where no node can help: the words say why.
-    fn new(view: View, pod: &PodInfo) -> Result<Question, String> {
+    fn new(view: View, pod: &PodInfo) -> Result<Question, Impossible> {
         let (mut allocated, mut wanted) = (Vec::new(), Vec::new());
         for one in claims(&pod.pod) {
-            let name =
-                claim_name(&pod.pod, one).ok_or_else(|| format!("pod claim {:?} is not created yet", one.name))?;
+            let name = claim_name(&pod.pod, one).ok_or_else(|| Impossible::NotCreated(one.name.clone()))?;
             let claim = view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name));
-            let claim = claim.ok_or_else(|| format!("resourceclaim {name:?} not found"))?;
+            let claim = claim.ok_or_else(|| Impossible::NotFound(name.to_owned()))?;
             if claim.metadata.deletion_timestamp.is_some() {
-                return Err(format!("resourceclaim {name:?} is being deleted"));
+                return Err(Impossible::Deleted(name.to_owned()));
             }
             if one.resource_claim_template_name.is_some() && !is_owned(&claim, pod) {
-                return Err(format!("resourceclaim {name:?} was not created for pod {}", pod.key));
+                return Err(Impossible::Foreign { claim: name.to_owned(), pod: pod.key.clone() });
             }
             match claim.status.as_ref().and_then(|status| status.allocation.as_ref()) {
                 Some(_) if !is_reserved(&claim, pod) && users(&claim).len() >= CONSUMERS_MAX => {
-                    return Err("resourceclaim in use".into());
+                    return Err(Impossible::InUse);
                 }
                 Some(_) => allocated.push(claim),
                 None => wanted.push(Wanted::new(view.objects, claim)?),
@@ -188,7 +204,7 @@ impl Filter for Question {
         }
         self.allocate(node).map(|_| ()).map_err(|failure| match failure {
             allocate::Failure::NoDevices => Refusal::resolvable("cannot allocate all claims"),
-            allocate::Failure::Selector(why) => Refusal::final_(why),
+            allocate::Failure::Selector(why) => Refusal::final_(why.to_string()),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceSelector};
-use machinery::cel::{Program, Val};
+use machinery::cel::{EvalError, ParseError, Program, Val};
 use machinery::quantity::Quantity;
 
 use super::devices::Offer;
@@ -11,20 +11,36 @@ use super::devices::Offer;
 /// How much all selectors of one request may cost for one device.
 const COST_MAX: u64 = 1_000_000;
 
+/// Why it cannot be said whether a device is selected.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum SelectorError {
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    #[error("selector: expression does not give a boolean")]
+    NoBoolean,
+    #[error("selector: runtime error: {0}")]
+    Eval(#[source] EvalError),
+    #[error("capacity {0} is not a quantity")]
+    Capacity(String),
+    /// What a driver calls a version is none.
+    #[error(transparent)]
+    Version(EvalError),
+}
+
 /// Selectors that all must hold.
 #[derive(Debug, Default)]
 pub struct Selectors(Vec<Program>);
 
 impl Selectors {
-    pub fn add(&mut self, selectors: Option<&Vec<DeviceSelector>>) -> Result<(), String> {
+    pub fn add(&mut self, selectors: Option<&Vec<DeviceSelector>>) -> Result<(), SelectorError> {
         for expression in selectors.into_iter().flatten().filter_map(|one| one.cel.as_ref()) {
             // The server has checked it, but an older one may have known less.
-            self.0.push(Program::parse(&expression.expression).map_err(|error| error.to_string())?);
+            self.0.push(Program::parse(&expression.expression)?);
         }
         Ok(())
     }
 
-    pub fn hold(&self, offer: &Offer) -> Result<bool, String> {
+    pub fn hold(&self, offer: &Offer) -> Result<bool, SelectorError> {
         if self.0.is_empty() {
             return Ok(true);
         }
@@ -33,8 +49,8 @@ impl Selectors {
             match program.eval(&[("device", device.clone())], &mut budget) {
                 Ok(Val::Bool(true)) => {}
                 Ok(Val::Bool(false)) => return Ok(false),
-                Ok(_) => return Err("selector: expression does not give a boolean".into()),
-                Err(error) => return Err(format!("selector: runtime error: {error}")),
+                Ok(_) => return Err(SelectorError::NoBoolean),
+                Err(error) => return Err(SelectorError::Eval(error)),
             }
         }
         Ok(true)
@@ -46,7 +62,7 @@ pub fn qualified<'a>(name: &'a str, driver: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((driver, name))
 }
 
-fn device<'a>(offer: &Offer<'a>) -> Result<Val<'a>, String> {
+fn device<'a>(offer: &Offer<'a>) -> Result<Val<'a>, SelectorError> {
     let driver = offer.slice.spec.driver.as_str();
     let mut attributes = Vec::new();
     for (name, attribute) in offer.device.attributes.iter().flatten() {
@@ -54,7 +70,7 @@ fn device<'a>(offer: &Offer<'a>) -> Result<Val<'a>, String> {
     }
     let mut capacity = Vec::new();
     for (name, amount) in offer.device.capacity.iter().flatten() {
-        let quantity = Quantity::parse(&amount.value.0).map_err(|_| format!("capacity {name} is not a quantity"))?;
+        let quantity = Quantity::parse(&amount.value.0).map_err(|_| SelectorError::Capacity(name.clone()))?;
         capacity.push((qualified(name, driver), Val::Quantity(quantity)));
     }
     let text = |text: &'a str| Val::text(text);
@@ -76,7 +92,7 @@ fn by_domain<'a>(mut values: Vec<((&'a str, &'a str), Val<'a>)>) -> Val<'a> {
     Val::Map(Rc::new(domains))
 }
 
-fn value<'a>(attribute: &'a DeviceAttribute) -> Result<Val<'a>, String> {
+fn value<'a>(attribute: &'a DeviceAttribute) -> Result<Val<'a>, SelectorError> {
     let list = |items: Vec<Val<'a>>| Val::list(items);
     Ok(match attribute {
         DeviceAttribute { int: Some(number), .. } => Val::Int(*number),
@@ -93,8 +109,8 @@ fn value<'a>(attribute: &'a DeviceAttribute) -> Result<Val<'a>, String> {
     })
 }
 
-fn version<'a>(text: &'a str) -> Result<Val<'a>, String> {
-    let program = Program::parse("semver(text)").map_err(|error| error.to_string())?;
+fn version<'a>(text: &'a str) -> Result<Val<'a>, SelectorError> {
+    let program = Program::parse("semver(text)")?;
     let mut budget = COST_MAX;
-    program.eval(&[("text", Val::text(text))], &mut budget).map_err(|error| error.to_string())
+    program.eval(&[("text", Val::text(text))], &mut budget).map_err(SelectorError::Version)
 }

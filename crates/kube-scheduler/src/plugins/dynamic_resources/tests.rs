@@ -55,7 +55,7 @@ fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &s
     let view = View { snapshot: &snapshot, objects: &objects };
     let question = match Question::new(view, &pod) {
         Ok(question) => question,
-        Err(why) => return assert_eq!([("", why.as_str())], expected),
+        Err(why) => return assert_eq!([("", why.to_string().as_str())], expected),
     };
     for (node, expected) in expected {
         let info = snapshot.by_name(node).expect("a node");

@@ -49,7 +49,7 @@ impl Plugin for VolumeBinding {
         match Volumes::of(view, pod) {
             Ok(None) => Filtering::Skip,
             Ok(Some(volumes)) => Filtering::Ask(Box::new(volumes)),
-            Err(why) => Filtering::Refused(Refusal::final_(why)),
+            Err(why) => Filtering::Refused(Refusal::final_(why.to_string())),
         }
     }
 
@@ -122,6 +122,25 @@ enum Choice {
     Make,
 }
 
+/// Why no node can do: users read it in the message of the pod.
+#[derive(Debug, thiserror::Error)]
+enum Impossible {
+    #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{0}\"")]
+    NotCreated(String),
+    #[error("persistentvolumeclaim \"{0}\" not found")]
+    NotFound(String),
+    #[error("persistentvolumeclaim \"{claim}\" bound to non-existent persistentvolume \"{volume}\"")]
+    Lost { claim: String, volume: String },
+    #[error("persistentvolumeclaim \"{0}\" is being deleted")]
+    Deleted(String),
+    #[error("PVC {claim} was not created for pod {pod} (pod is not owner)")]
+    NotOwner { claim: Key, pod: Key },
+    #[error("storageclass.storage.k8s.io \"{0}\" not found")]
+    NoClass(String),
+    #[error("pod has unbound immediate PersistentVolumeClaims")]
+    Unbound,
+}
+
 /// What the pod's claims ask of a node.
 struct Volumes<'a> {
     view: View<'a>,
@@ -131,7 +150,7 @@ struct Volumes<'a> {
 
 impl<'a> Volumes<'a> {
     /// Nothing when the pod has no claims; an error says why no node can do.
-    fn of(view: View<'a>, pod: &PodInfo) -> Result<Option<Volumes<'a>>, String> {
+    fn of(view: View<'a>, pod: &PodInfo) -> Result<Option<Volumes<'a>>, Impossible> {
         let objects = view.objects;
         let mut volumes = Volumes { view, bound: Vec::new(), waiting: Vec::new() };
         let (mut any, mut immediate) = (false, false);
@@ -145,12 +164,9 @@ impl<'a> Volumes<'a> {
             let class_name = class_of_claim(&claim);
             let class = match class_name {
                 "" => None,
-                name => Some(
-                    objects
-                        .classes
-                        .get(&Key::cluster(name))
-                        .ok_or_else(|| format!("storageclass.storage.k8s.io \"{name}\" not found"))?,
-                ),
+                name => {
+                    Some(objects.classes.get(&Key::cluster(name)).ok_or_else(|| Impossible::NoClass(name.to_owned()))?)
+                }
             };
             match class.filter(|class| waits_for_consumer(class) && volume_name(&claim).is_none()) {
                 None => immediate = true,
@@ -164,7 +180,7 @@ impl<'a> Volumes<'a> {
             }
         }
         if immediate {
-            return Err("pod has unbound immediate PersistentVolumeClaims".into());
+            return Err(Impossible::Unbound);
         }
         // The smallest choose first, so that they leave the large ones to others.
         volumes.waiting.sort_by_key(|wish| asked_size(&wish.claim));
@@ -222,25 +238,26 @@ impl<'a> Volumes<'a> {
 }
 
 /// The claim, if a pod can use it at all.
-fn usable_claim(view: View, pod: &PodInfo, name: &str, ephemeral: bool) -> Result<Arc<PersistentVolumeClaim>, String> {
+fn usable_claim(
+    view: View,
+    pod: &PodInfo,
+    name: &str,
+    ephemeral: bool,
+) -> Result<Arc<PersistentVolumeClaim>, Impossible> {
     let namespace = &pod.key.namespace;
     let claim = view.objects.claim(&Key::new(namespace.clone(), name));
-    let claim = claim.ok_or_else(|| match ephemeral {
-        true => format!("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\""),
-        false => format!("persistentvolumeclaim \"{name}\" not found"),
+    let claim = claim.ok_or_else(|| {
+        if ephemeral { Impossible::NotCreated(name.to_owned()) } else { Impossible::NotFound(name.to_owned()) }
     })?;
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
-        let volume = volume_name(&claim).unwrap_or_default();
-        return Err(format!("persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""));
+        let volume = volume_name(&claim).unwrap_or_default().to_owned();
+        return Err(Impossible::Lost { claim: name.to_owned(), volume });
     }
     if claim.metadata.deletion_timestamp.is_some() {
-        return Err(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+        return Err(Impossible::Deleted(name.to_owned()));
     }
     if ephemeral && !is_controlled_by(&claim.metadata, &pod.uid) {
-        return Err(format!(
-            "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
-            pod.key.name
-        ));
+        return Err(Impossible::NotOwner { claim: Key::new(namespace.clone(), name), pod: pod.key.clone() });
     }
     Ok(claim)
 }
@@ -256,9 +273,6 @@ impl Filter for Volumes<'_> {
         if let Err(why) = self.choose(node) {
             reasons.push(why.into());
         }
-        match reasons.is_empty() {
-            true => Ok(()),
-            false => Err(Refusal { reasons, resolvable: false }),
-        }
+        if reasons.is_empty() { Ok(()) } else { Err(Refusal { reasons, resolvable: false }) }
     }
 }

@@ -8,8 +8,21 @@ use machinery::quantity::Quantity;
 
 use super::Addresses;
 
+/// A reference that leads nowhere; users read the text in the message of a container or of an event.
+#[derive(Debug, thiserror::Error)]
+pub enum DownwardError {
+    #[error("fieldPath {0:?} does not support subscript")]
+    Subscript(String),
+    #[error("unsupported fieldPath: {0}")]
+    Field(String),
+    #[error("unsupported container resource : {0}")]
+    Resource(String),
+    #[error("container {0} not found")]
+    NoContainer(String),
+}
+
 /// The value of a `fieldRef`.
-pub fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, String> {
+pub fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, DownwardError> {
     let metadata = &pod.metadata;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let first = |values: &[String]| values.first().cloned().unwrap_or_default();
@@ -18,7 +31,7 @@ pub fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, Str
         let values = match map {
             "metadata.labels" => metadata.labels.as_ref(),
             "metadata.annotations" => metadata.annotations.as_ref(),
-            _ => return Err(format!("fieldPath {path:?} does not support subscript")),
+            _ => return Err(DownwardError::Subscript(path.to_owned())),
         };
         return Ok(values.and_then(|values| values.get(key)).cloned().unwrap_or_default());
     }
@@ -34,7 +47,7 @@ pub fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, Str
         "status.podIPs" => addresses.pod_ips.join(","),
         "status.hostIP" => first(&addresses.host_ips),
         "status.hostIPs" => addresses.host_ips.join(","),
-        _ => return Err(format!("unsupported fieldPath: {path}")),
+        _ => return Err(DownwardError::Field(path.to_owned())),
     })
 }
 
@@ -44,8 +57,8 @@ pub fn resource(
     container: &Container,
     selector: &ResourceFieldSelector,
     allocatable: &BTreeMap<String, resource::Quantity>,
-) -> Result<String, String> {
-    let unsupported = || format!("unsupported container resource : {}", selector.resource);
+) -> Result<String, DownwardError> {
+    let unsupported = || DownwardError::Resource(selector.resource.clone());
     let (side, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
     let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
     let own = container.resources.as_ref();
@@ -111,8 +124,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// The container that a `resourceFieldRef` names.
-pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Result<&'a Container, String> {
+pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Result<&'a Container, DownwardError> {
     let spec = pod.spec.as_ref();
     let mut all = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-    all.find(|container| container.name == name).ok_or_else(|| format!("container {name} not found"))
+    all.find(|container| container.name == name).ok_or_else(|| DownwardError::NoContainer(name.to_owned()))
 }

@@ -41,7 +41,7 @@ pub(super) async fn read(
     mounted: &Mounted,
 ) -> Result<Sources, EnvironmentError> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let mut sources = Sources { services: objects.services().await.map_err(failed)?, ..Default::default() };
+    let mut sources = Sources { services: objects.services().await?, ..Default::default() };
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.clone().unwrap_or_default();
         if let Some(reference) = &source.config_map_ref {
@@ -70,7 +70,7 @@ pub(super) async fn read(
             sources.secrets.insert(reference.name.clone(), found);
         }
         if source.resource_field_ref.is_some() && sources.allocatable.is_empty() {
-            sources.allocatable = objects.allocatable(node_name).await.map_err(failed)?;
+            sources.allocatable = objects.allocatable(node_name).await?;
         }
         if let Some(reference) = &source.file_key_ref {
             let text = read_file(mounted, reference).await?;
@@ -91,40 +91,40 @@ impl Sources {
     ) -> Result<Option<String>, EnvironmentError> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         if let Some(reference) = &source.field_ref {
-            return downward::field(pod, &reference.field_path, addresses).map(Some).map_err(EnvironmentError);
+            return Ok(Some(downward::field(pod, &reference.field_path, addresses)?));
         }
         if let Some(reference) = &source.resource_field_ref {
             let named = reference.container_name.as_deref().filter(|name| !name.is_empty());
             let container = match named {
-                Some(name) => downward::container_of(pod, name).map_err(EnvironmentError)?,
+                Some(name) => downward::container_of(pod, name)?,
                 None => container,
             };
-            return downward::resource(pod, container, reference, &self.allocatable)
-                .map(Some)
-                .map_err(EnvironmentError);
+            return Ok(Some(downward::resource(pod, container, reference, &self.allocatable)?));
         }
         if let Some(reference) = &source.config_map_key_ref {
             let found = self.config_maps.get(&reference.name).cloned().flatten();
             let value = found.as_ref().and_then(|found| found.data.as_ref()?.get(&reference.key).cloned());
-            let missing = || format!("couldn't find key {} in ConfigMap {namespace}/{}", reference.key, reference.name);
+            let missing = || no_key("ConfigMap", namespace, &reference.name, &reference.key);
             return or_missing(value, reference.optional, missing);
         }
         if let Some(reference) = &source.secret_key_ref {
             let found = self.secrets.get(&reference.name).cloned().flatten();
             let value = found.as_ref().and_then(|found| found.data.as_ref()?.get(&reference.key).cloned());
             let value = value.map(|value| String::from_utf8_lossy(&value.0).into_owned());
-            let missing = || format!("couldn't find key {} in Secret {namespace}/{}", reference.key, reference.name);
+            let missing = || no_key("Secret", namespace, &reference.name, &reference.key);
             return or_missing(value, reference.optional, missing);
         }
         if let Some(reference) = &source.file_key_ref {
             let text = self.files.get(&(reference.volume_name.clone(), reference.path.clone())).cloned().flatten();
-            let values = text.as_deref().map(parse_variables).transpose().map_err(|line| {
-                EnvironmentError(format!("failed to parse environment file {}: invalid line {line}", reference.path))
-            })?;
+            let values = text
+                .as_deref()
+                .map(parse_variables)
+                .transpose()
+                .map_err(|line| EnvironmentError::InvalidLine { path: reference.path.clone(), line })?;
             let value = values.and_then(|mut values| values.remove(&reference.key));
             let missing = || {
-                let FileKeySelector { key, path, volume_name, .. } = reference;
-                format!("environment variable key {key:?} not found in file {path:?} of volume {volume_name:?}")
+                let FileKeySelector { key, path, volume_name, .. } = reference.clone();
+                EnvironmentError::NoKeyInFile { key, path, volume: volume_name }
             };
             return or_missing(value, reference.optional, missing);
         }
@@ -132,25 +132,25 @@ impl Sources {
     }
 }
 
-fn failed(error: ObjectError) -> EnvironmentError {
-    EnvironmentError(error.to_string())
+fn no_key(kind: &'static str, namespace: &str, name: &str, key: &str) -> EnvironmentError {
+    EnvironmentError::NoKey { kind, namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() }
 }
 
 fn optional<K>(found: Result<Arc<K>, ObjectError>, optional: Option<bool>) -> Result<Option<Arc<K>>, EnvironmentError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() && optional == Some(true) => Ok(None),
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
 fn or_missing(
     value: Option<String>,
     optional: Option<bool>,
-    missing: impl Fn() -> String,
+    missing: impl Fn() -> EnvironmentError,
 ) -> Result<Option<String>, EnvironmentError> {
     match value {
-        None if optional != Some(true) => Err(EnvironmentError(missing())),
+        None if optional != Some(true) => Err(missing()),
         value => Ok(value),
     }
 }
@@ -158,21 +158,19 @@ fn or_missing(
 /// The file's text, nothing when it does not exist. Its path cannot lead out of the volume, whatever a container put there.
 async fn read_file(mounted: &Mounted, reference: &FileKeySelector) -> Result<Option<String>, EnvironmentError> {
     let Some(Volume::Path { path: root, .. }) = mounted.get(&reference.volume_name).cloned() else {
-        return Err(EnvironmentError(format!(
-            "cannot find the volume {:?} referenced by FileKeyRef",
-            reference.volume_name
-        )));
+        return Err(EnvironmentError::NoVolume(reference.volume_name.clone()));
     };
     let path = reference.path.clone();
     let read = tokio::task::spawn_blocking(move || linux::path::read_inside(&root, Path::new(&path), FILE_MAX)).await;
-    let bytes = match read.map_err(|error| EnvironmentError(error.to_string()))? {
+    let failed = |source: std::io::Error| EnvironmentError::ReadFile { path: reference.path.clone(), source };
+    let bytes = match read.map_err(|error| failed(error.into()))? {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(EnvironmentError(format!("failed to read file {:?}: {error}", reference.path))),
+        Err(error) => return Err(failed(error)),
     };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(EnvironmentError(format!("failed to read file {:?}: not text", reference.path))),
+        Err(_) => Err(failed(std::io::Error::other("not text"))),
     }
 }
 

@@ -58,6 +58,7 @@ fn config(cluster_dns: &[&str]) -> Config {
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 1,
         shown: Default::default(),
+        clock: Default::default(),
     }
 }
 
@@ -114,10 +115,11 @@ fn host_names() {
         "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long (64 characters is the max, {} characters requested)",
         fqdn.len()
     );
-    assert_eq!(kernel(long).unwrap_err(), expected);
+    assert_eq!(kernel(long).unwrap_err().to_string(), expected);
     assert!(
         kernel(json!({"hostname": "No_Label"}))
             .unwrap_err()
+            .to_string()
             .starts_with("pod Hostname \"No_Label\" is not a valid DNS label")
     );
     let mut named = pod(json!({}));

@@ -76,6 +76,7 @@ fn config(folder: &std::path::Path) -> Config {
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 3,
         shown: Default::default(),
+        clock: Default::default(),
     }
 }
 

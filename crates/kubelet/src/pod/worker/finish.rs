@@ -1,6 +1,6 @@
 //! After the last container has ended: volumes go, the object goes when it is to be deleted, and then everything else.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use component_base::tasks;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,8 +8,10 @@ use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::Worker;
 use super::jobs::Done;
+use crate::claims::PrepareError;
 use crate::pod::container_logs::{self, Owner};
 use crate::pod::{Shared, container, spec};
+use crate::volumes::VolumeError;
 
 /// In this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +21,25 @@ pub(super) enum Step {
     Volumes,
     Object,
     Runtime,
+}
+
+/// The step that keeps a pod from being taken away.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FinishError {
+    #[error("unprepare dynamic resources: {0}")]
+    Claims(#[from] PrepareError),
+    #[error(transparent)]
+    Volumes(#[from] VolumeError),
+    #[error(transparent)]
+    Object(#[from] kube::Error),
+    #[error("remove container {id}: {}", .source.message)]
+    Container { id: String, source: cri::Error },
+    #[error("remove sandbox {id}: {}", .source.message)]
+    Sandbox { id: String, source: cri::Error },
+    #[error("remove cgroup: {0}")]
+    Cgroup(#[from] linux::cgroup::Error),
+    #[error("remove {}: {source}", .path.display())]
+    Remove { path: PathBuf, source: std::io::Error },
 }
 
 #[derive(Default)]
@@ -35,7 +56,7 @@ impl Finish {
         self.runtime
     }
 
-    pub fn take(&mut self, step: Step, result: Result<(), String>) {
+    pub fn take(&mut self, step: Step, result: Result<(), FinishError>) {
         self.busy = false;
         match result {
             Ok(()) => match step {
@@ -44,7 +65,7 @@ impl Finish {
                 Step::Object => self.object = true,
                 Step::Runtime => self.runtime = true,
             },
-            Err(error) => tracing::warn!(?step, error, "cannot clean up pod; retrying"),
+            Err(error) => tracing::warn!(?step, %error, "cannot clean up pod; retrying"),
         }
     }
 }
@@ -58,14 +79,9 @@ impl Worker {
         let shared = self.shared.clone();
         let pod = self.wish.pod.clone();
         if !self.finish.claims {
-            self.step_of(Step::Claims, async move {
-                let unprepared = shared.claims.unprepare(&uid).await;
-                unprepared.map_err(|error| format!("unprepare dynamic resources: {error}"))
-            });
+            self.step_of(Step::Claims, async move { Ok(shared.claims.unprepare(&uid).await?) });
         } else if !self.finish.volumes {
-            self.step_of(Step::Volumes, async move {
-                shared.volumes.unmount(&uid).await.map_err(|error| error.to_string())
-            });
+            self.step_of(Step::Volumes, async move { Ok(shared.volumes.unmount(&uid).await?) });
         } else if self.wish.gone {
             let containers = self.observed.containers.iter();
             let ids: Vec<Owner> =
@@ -81,7 +97,7 @@ impl Worker {
         }
     }
 
-    fn step_of(&mut self, step: Step, work: impl Future<Output = Result<(), String>> + Send + 'static) {
+    fn step_of(&mut self, step: Step, work: impl Future<Output = Result<(), FinishError>> + Send + 'static) {
         self.finish.busy = true;
         self.jobs.spawn(tasks::boxed(async move {
             let result = work.await;
@@ -94,23 +110,29 @@ impl Worker {
 }
 
 /// Ends the object's life, if it is still the same pod.
-async fn delete(shared: &Shared, pod: &Pod) -> Result<(), String> {
+async fn delete(shared: &Shared, pod: &Pod) -> Result<(), FinishError> {
     let api: Api<Pod> = Api::namespaced(shared.kubelet.client.clone(), spec::namespace(pod));
     let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
     let parameters = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(same), ..Default::default() };
     match api.delete(spec::name(pod), &parameters).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Containers, sandboxes, logs, ids and folders of a pod that is gone.
-async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxes: Vec<String>) -> Result<(), String> {
+async fn remove_all(
+    shared: &Shared,
+    pod: &Pod,
+    containers: Vec<Owner>,
+    sandboxes: Vec<String>,
+) -> Result<(), FinishError> {
     let runtime = &shared.kubelet.runtime;
     let log_dir = &shared.kubelet.config.log_dir;
     for container in containers {
-        runtime.remove_container(&container.id).await.map_err(|error| error.message)?;
+        let gone = runtime.remove_container(&container.id).await;
+        gone.map_err(|source| FinishError::Container { id: container.id.clone(), source })?;
         let removed = std::fs::remove_file(container_logs::link_path(log_dir, &container));
         if let Err(error) = removed.or_else(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Ok(()),
@@ -120,20 +142,20 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxe
         }
     }
     for id in sandboxes {
-        runtime.remove_pod_sandbox(&id).await.map_err(|error| error.message)?;
+        runtime.remove_pod_sandbox(&id).await.map_err(|source| FinishError::Sandbox { id, source })?;
     }
     let uid = spec::uid(pod);
     // By its name, wherever it stands: of a pod that only the runtime knew, the class is not known.
-    shared.cgroups.remove_unknown(|other| other != uid).map_err(|error| format!("cgroup: {error}"))?;
+    shared.cgroups.remove_unknown(|other| other != uid)?;
     let config = &shared.kubelet.config;
     remove(&config.log_dir.join(spec::log_folder(pod)))?;
     shared.users.release(uid);
     remove(&container::message_folder(&config.root_dir, uid))?;
     let hosts = crate::pod::files::hosts_path(config, uid);
-    if let Err(error) = std::fs::remove_file(&hosts)
-        && error.kind() != std::io::ErrorKind::NotFound
+    if let Err(source) = std::fs::remove_file(&hosts)
+        && source.kind() != std::io::ErrorKind::NotFound
     {
-        return Err(format!("remove {}: {error}", hosts.display()));
+        return Err(FinishError::Remove { path: hosts, source });
     }
     // Only when empty: what volumes still need stays.
     if let Some(folder) = hosts.parent()
@@ -144,10 +166,10 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxe
     Ok(())
 }
 
-fn remove(folder: &Path) -> Result<(), String> {
+fn remove(folder: &Path) -> Result<(), FinishError> {
     match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("remove {}: {error}", folder.display()))
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(FinishError::Remove { path: folder.to_path_buf(), source })
         }
         _ => Ok(()),
     }

@@ -40,7 +40,7 @@ pub(super) enum Done {
     },
     Removed(cri::Result<()>),
     /// A step of taking the pod away.
-    Finished(super::finish::Step, Result<(), String>),
+    Finished(super::finish::Step, Result<(), super::finish::FinishError>),
 }
 
 impl Worker {

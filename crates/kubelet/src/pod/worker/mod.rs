@@ -53,8 +53,8 @@ pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc
     let task = work.abort_handle();
     // Told from outside, so that the task counts as finished by then, however it ended.
     tasks::spawn(async move {
-        if let Err(error) = work.await.map_err(|error| error.to_string()) {
-            tracing::debug!(error, "pod worker ended early");
+        if let Err(error) = work.await {
+            tracing::debug!(%error, "pod worker ended early");
         }
         over.notify_one();
     });
@@ -151,8 +151,10 @@ impl Worker {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "cannot get pod state from container runtime; retrying");
-                    self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default()))
-                        .await;
+                    self.wait(Some(
+                        self.shared.kubelet.now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default(),
+                    ))
+                    .await;
                     continue;
                 }
             }
@@ -249,8 +251,9 @@ impl Worker {
     }
 
     async fn wait(&mut self, wake_at: Option<Timestamp>) {
+        let now = self.shared.kubelet.now();
         let sleep = async {
-            match wake_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()) {
+            match wake_at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default()) {
                 Some(left) => tokio::time::sleep(left + Duration::from_millis(1)).await,
                 None => std::future::pending().await,
             }

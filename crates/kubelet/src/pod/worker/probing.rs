@@ -75,9 +75,10 @@ impl Probing {
                 if !begin {
                     continue;
                 }
-                let pod_ip = match spec::host_network(pod) {
-                    true => shared.host_ips().first().cloned(),
-                    false => observed.sandboxes.first().and_then(|sandbox| sandbox.ips.first().cloned()),
+                let pod_ip = if spec::host_network(pod) {
+                    shared.host_ips().first().cloned()
+                } else {
+                    observed.sandboxes.first().and_then(|sandbox| sandbox.ips.first().cloned())
                 };
                 let target = Target {
                     runtime: shared.kubelet.runtime.clone(),
@@ -85,6 +86,7 @@ impl Probing {
                     container: container.clone(),
                     pod_ip: pod_ip.unwrap_or_default(),
                     started_at: seen.started_at,
+                    clock: shared.kubelet.config.clock.clone(),
                 };
                 let watching = probe::watch(kind, probe.clone(), target, results.get(kind), self.updates.0.clone());
                 self.tasks.insert(key, AbortOnDropHandle::new(tasks::spawn(watching)));

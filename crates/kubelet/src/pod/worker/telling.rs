@@ -53,10 +53,8 @@ impl Worker {
             *self.shared.counters.terminations.lock().entry(termination).or_default() += 1;
         }
         self.status = status;
-        let object = match spec::is_static(&self.wish.pod) {
-            true => self.wish.mirror.clone(),
-            false => Some(self.wish.pod.clone()),
-        };
+        let object =
+            if spec::is_static(&self.wish.pod) { self.wish.mirror.clone() } else { Some(self.wish.pod.clone()) };
         let object = object.filter(|_| !self.wish.gone);
         self.wanted.send_if_modified(|wanted| {
             let same_object = wanted.object.as_ref().map(|pod| &pod.metadata.resource_version)

@@ -151,9 +151,10 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
         }
         other => other?,
     };
-    match packed {
-        true => Ok(Box::new(BufReader::new(MultiGzDecoder::new(BufReader::new(file))))),
-        false => Ok(Box::new(BufReader::new(file))),
+    if packed {
+        Ok(Box::new(BufReader::new(MultiGzDecoder::new(BufReader::new(file)))))
+    } else {
+        Ok(Box::new(BufReader::new(file)))
     }
 }
 

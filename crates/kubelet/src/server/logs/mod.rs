@@ -49,10 +49,11 @@ async fn read_into(
     ended: Option<Ended>,
     pieces: mpsc::Sender<std::io::Result<Bytes>>,
 ) -> std::io::Result<()> {
-    let watch = match options.follow {
+    let watch = if options.follow {
         // Before the first byte is read, or a line written meanwhile would be seen only with the next one.
-        true => Some(follow::watch(&path)?),
-        false => None,
+        Some(follow::watch(&path)?)
+    } else {
+        None
     };
     let (history, sender) = (path.clone(), pieces.clone());
     let read = tokio::task::spawn_blocking(move || files::read_history(&history, &options, &sender));

@@ -43,10 +43,13 @@ pub(crate) fn at_time(file: &mut File, since: Timestamp) -> Result<u64> {
     while high - low > BLOCK_BYTES {
         let middle = low + (high - low) / 2;
         match entry_after(file, middle)? {
-            Some((begin, time)) if begin < high => match time < since {
-                true => low = begin,
-                false => high = middle,
-            },
+            Some((begin, time)) if begin < high => {
+                if time < since {
+                    low = begin
+                } else {
+                    high = middle
+                }
+            }
             _ => high = middle,
         }
     }

@@ -178,10 +178,7 @@ impl Reader {
                 }
                 let Some(stream) = self.streams.get(&id) else {
                     let status = if id <= self.last { reset::STREAM_ALREADY_CLOSED } else { reset::INVALID_STREAM };
-                    return match fin && bytes.is_empty() {
-                        true => Ok(()),
-                        false => self.say(Frame::RstStream { id, status }),
-                    };
+                    return if fin && bytes.is_empty() { Ok(()) } else { self.say(Frame::RstStream { id, status }) };
                 };
                 if !bytes.is_empty() {
                     // A reader that has gone away wants nothing more; the stream itself may still be written to.

@@ -74,10 +74,7 @@ impl Windows {
             {
                 let mut state = self.state.lock();
                 let window = *state.streams.get(&id)?;
-                let room = match state.kept {
-                    true => window.min(state.connection),
-                    false => i64::MAX,
-                };
+                let room = if state.kept { window.min(state.connection) } else { i64::MAX };
                 if room > 0 {
                     let taken = (wanted as i64).min(room);
                     state.connection -= taken;

@@ -55,12 +55,11 @@ impl Decoder {
                         return Err(FrameError::TooLarge);
                     }
                     parts.extend_from_slice(&payload);
-                    match fin {
-                        true => Some((first, parts.freeze())),
-                        false => {
-                            self.parts = Some((first, parts));
-                            None
-                        }
+                    if fin {
+                        Some((first, parts.freeze()))
+                    } else {
+                        self.parts = Some((first, parts));
+                        None
                     }
                 }
                 (0, None) => return Err(FrameError::Broken("continuation frame without a message")),

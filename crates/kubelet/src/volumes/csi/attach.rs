@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 
 use super::wanted::{Wanted, hex};
-use super::{Problem, Request};
+use super::{Error, Problem, Request};
 use crate::node::Seen;
 
 /// After so long users are told, and it is tried anew, as upstream.
@@ -35,24 +35,24 @@ pub(super) async fn wait(request: &Request<'_>, wanted: &Wanted) -> Result<BTree
         }
     }
     let id = name(wanted, request.node_name);
-    let failed = |text: String| {
+    let failed = |error: Error| {
         let step = if wanted.is_block { "MapVolume" } else { "MountVolume" };
-        Problem::Message(format!("{step}.WaitForAttach failed for volume {:?} : {text}", wanted.name))
+        Problem::Message(format!("{step}.WaitForAttach failed for volume {:?} : {error}", wanted.name))
     };
     let attachment = request.objects.volume_attachment(&id).await;
-    let attachment = attachment.map_err(|error| {
-        failed(format!("volume {} has GET error for volume attachment {id}: {error}", wanted.handle))
-    })?;
+    let attachment = attachment
+        .map_err(|source| failed(Error::Attachment { handle: wanted.handle.clone(), id: id.clone(), source }))?;
     let status = attachment.status.clone().unwrap_or_default();
     if attachment.metadata.deletion_timestamp.is_some() {
-        return Err(failed("volume attachment is being deleted".into()));
+        return Err(failed(Error::AttachmentDeleted));
     }
     if let Some(error) = status.attach_error.filter(|_| !status.attached) {
-        return Err(failed(error.message.unwrap_or_default()));
+        return Err(failed(Error::AttachFailed(error.message.unwrap_or_default())));
     }
-    match status.attached {
-        true => Ok(status.attachment_metadata.unwrap_or_default()),
-        false => Err(failed(format!("volume attachment {id} is not attached yet"))),
+    if status.attached {
+        Ok(status.attachment_metadata.unwrap_or_default())
+    } else {
+        Err(failed(Error::NotAttached(id)))
     }
 }
 

@@ -6,19 +6,21 @@ use csi::v1::volume_capability::access_mode::Mode;
 use csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
+use super::error::LifecycleError;
 use super::wanted::{Lifecycle, Wanted};
 
 pub(super) fn of(wanted: &Wanted, capabilities: Capabilities, group: Option<u32>) -> VolumeCapability {
-    let access_type = match wanted.is_block {
-        true => AccessType::Block(BlockVolume {}),
-        false => AccessType::Mount(MountVolume {
+    let access_type = if wanted.is_block {
+        AccessType::Block(BlockVolume {})
+    } else {
+        AccessType::Mount(MountVolume {
             fs_type: wanted.fs_type.clone(),
             mount_flags: wanted.mount_options.clone(),
             volume_mount_group: group
                 .filter(|_| capabilities.volume_mount_group)
                 .map(|group| group.to_string())
                 .unwrap_or_default(),
-        }),
+        })
     };
     let mode = mode(wanted.access_mode(), capabilities.single_node_multi_writer);
     VolumeCapability { access_type: Some(access_type), access_mode: Some(AccessMode { mode: mode as i32 }) }
@@ -53,24 +55,19 @@ pub(super) fn gives_to_group(wanted: &Wanted, driver: Option<&CSIDriver>, capabi
 }
 
 /// A driver may be for volumes of one kind only.
-pub(super) fn check_lifecycle(wanted: &Wanted, driver: Option<&CSIDriver>) -> Result<(), String> {
+pub(super) fn check_lifecycle(wanted: &Wanted, driver: Option<&CSIDriver>) -> Result<(), LifecycleError> {
     let (mode, name) = (wanted.lifecycle, wanted.driver.as_str());
     let Some(driver) = driver else {
         return match mode {
             Lifecycle::Persistent => Ok(()),
-            Lifecycle::Ephemeral => {
-                Err(format!("volume mode {:?} not supported by driver {name} (no CSIDriver object)", mode.name()))
-            }
+            Lifecycle::Ephemeral => Err(LifecycleError::NoObject { mode: mode.name(), driver: name.to_owned() }),
         };
     };
     let modes = driver.spec.volume_lifecycle_modes.clone().unwrap_or_default();
-    match modes.iter().any(|known| known == mode.name()) {
-        true => Ok(()),
-        false => {
-            let modes: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
-            let modes = modes.join(" ");
-            Err(format!("volume mode {:?} not supported by driver {name} (only supports [{modes}])", mode.name()))
-        }
+    if modes.iter().any(|known| known == mode.name()) {
+        Ok(())
+    } else {
+        Err(LifecycleError::Other { mode: mode.name(), driver: name.to_owned(), modes })
     }
 }
 
@@ -141,13 +138,13 @@ mod tests {
         let persistent = wanted(&[], "");
         assert!(check_lifecycle(&persistent, None).is_ok());
         assert_eq!(
-            check_lifecycle(&persistent, Some(&driver)).unwrap_err(),
+            check_lifecycle(&persistent, Some(&driver)).unwrap_err().to_string(),
             "volume mode \"Persistent\" not supported by driver d (only supports [\"Ephemeral\"])"
         );
         let inline = Wanted { lifecycle: Lifecycle::Ephemeral, ..persistent };
         assert!(check_lifecycle(&inline, Some(&driver)).is_ok());
         assert_eq!(
-            check_lifecycle(&inline, None).unwrap_err(),
+            check_lifecycle(&inline, None).unwrap_err().to_string(),
             "volume mode \"Ephemeral\" not supported by driver d (no CSIDriver object)"
         );
     }

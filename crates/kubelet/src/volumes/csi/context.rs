@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
-use super::Request;
 use super::wanted::{Lifecycle, SecretName, Wanted};
+use super::{Error, Request};
 
 /// What the API gives when a driver does not say how long its tokens should live.
 const TOKEN_SECONDS: i64 = 3600;
@@ -16,15 +16,14 @@ const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 /// The content of a Secret. `what` names the reference in errors.
 pub(super) async fn secret(
     request: &Request<'_>,
-    what: &str,
+    what: &'static str,
     name: Option<&SecretName>,
-) -> Result<HashMap<String, String>, String> {
+) -> Result<HashMap<String, String>, Error> {
     let Some((namespace, name)) = name else { return Ok(HashMap::new()) };
     let found = request.objects.secret(namespace, name).await;
-    let found = found.map_err(|error| {
-        format!(
-            "fetching {what} {namespace}/{name} failed: kubernetes.io/csi: failed to find the secret {name} in the namespace {namespace} with error: {error}"
-        )
+    let found = found.map_err(|source| {
+        let (namespace, name) = (namespace.clone(), name.clone());
+        Error::Secret { what, namespace, name, source }
     })?;
     let data = found.data.iter().flatten();
     Ok(data.map(|(key, value)| (key.clone(), String::from_utf8_lossy(&value.0).into_owned())).collect())
@@ -35,7 +34,7 @@ pub(super) async fn for_publishing(
     request: &Request<'_>,
     wanted: &Wanted,
     driver: Option<&CSIDriver>,
-) -> Result<(HashMap<String, String>, HashMap<String, String>), String> {
+) -> Result<(HashMap<String, String>, HashMap<String, String>), Error> {
     let mut secrets = secret(request, "NodePublishSecretRef", wanted.publish_secret.as_ref()).await?;
     let mut attributes: HashMap<String, String> = wanted.attributes.clone().into_iter().collect();
     if driver.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
@@ -63,7 +62,7 @@ fn pod_info(pod: &Pod, lifecycle: Lifecycle) -> [(String, String); 5] {
     .map(|(key, value)| (key.to_owned(), value))
 }
 
-async fn tokens(request: &Request<'_>, driver: Option<&CSIDriver>) -> Result<Option<String>, String> {
+async fn tokens(request: &Request<'_>, driver: Option<&CSIDriver>) -> Result<Option<String>, Error> {
     let Some(driver) = driver else { return Ok(None) };
     let wished = driver.spec.token_requests.as_deref().unwrap_or_default();
     if wished.is_empty() {
@@ -77,9 +76,7 @@ async fn tokens(request: &Request<'_>, driver: Option<&CSIDriver>) -> Result<Opt
             Some(true) => request.tokens.issued(request.pod, &one.audience, seconds).await,
             _ => request.tokens.fresh(request.pod, &one.audience, seconds).await,
         };
-        let (token, expires) = issued.map_err(|error| {
-            format!("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: {error}")
-        })?;
+        let (token, expires) = issued?;
         let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         found.insert(one.audience.clone(), json!({"token": token, "expirationTimestamp": expires}));
     }

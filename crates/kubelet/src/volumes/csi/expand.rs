@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 use super::place::Place;
 use super::wanted::Wanted;
-use super::{Request, capability, context};
-use crate::objects::in_words;
+use super::{Error, Request, capability, context};
 use crate::volumes::ownership;
 
 /// A node may not watch claims, so they are looked at now and then, as upstream's kubelet does.
@@ -34,12 +33,12 @@ pub(super) async fn expand(
     wanted: &Wanted,
     place: &Place,
     claim: &PersistentVolumeClaim,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let csi = request.csi;
     let (Some(driver), Some(bytes)) = (csi.drivers.get(&wanted.driver), wanted.bytes) else { return Ok(()) };
-    let capabilities = driver.capabilities().await.map_err(|error| error.to_string())?;
+    let capabilities = driver.capabilities().await?;
     if !capabilities.expands {
-        return Err(format!("driver {} does not support NodeExpandVolume", wanted.driver));
+        return Err(Error::Expand(wanted.driver.clone()));
     }
     let secrets = context::secret(request, "NodeExpandSecretRef", wanted.expand_secret.as_ref()).await?;
     write(request, claim, json!({"allocatedResourceStatuses": {"storage": IN_PROGRESS}})).await?;
@@ -48,10 +47,7 @@ pub(super) async fn expand(
         volume_id: wanted.handle.clone(),
         volume_path: csi.places.for_driver(&place.target),
         capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
-        staging_target_path: match capabilities.stages {
-            true => csi.places.for_driver(&place.staging),
-            false => String::new(),
-        },
+        staging_target_path: if capabilities.stages { csi.places.for_driver(&place.staging) } else { String::new() },
         volume_capability: Some(capability::of(wanted, capabilities, group)),
         secrets,
     };
@@ -64,19 +60,19 @@ pub(super) async fn expand(
         }
         Err(error) => {
             if error.is_final() {
-                write(request, claim, failed(claim, &error, Timestamp::now())).await?;
+                write(request, claim, failed(claim, &error, request.clock.now())).await?;
             }
-            Err(error.to_string())
+            Err(error.into())
         }
     }
 }
 
-async fn write(request: &Request<'_>, claim: &PersistentVolumeClaim, status: Value) -> Result<(), String> {
+async fn write(request: &Request<'_>, claim: &PersistentVolumeClaim, status: Value) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(request.objects.client().clone(), request.namespace());
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({"status": status});
     let written = api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    written.map(drop).map_err(|error| format!("cannot write the status of claim {name}: {}", in_words(&error)))
+    written.map(drop).map_err(|source| Error::ClaimStatus { claim: name.to_owned(), source })
 }
 
 fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<PersistentVolumeClaimCondition> {

@@ -4,6 +4,7 @@
 //! may have happened, and a step that is known to be done is not done again. A pod's record is the first thing written and the last one
 //! removed: as long as it is there, the volume counts as used on this node.
 
+mod error;
 mod wanted;
 mod capability;
 mod place;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use component_base::Clock;
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -27,6 +29,7 @@ use parking_lot::Mutex;
 use super::{Problem, Request, Type, Volume};
 use crate::drivers::Drivers;
 use crate::node::Health;
+use error::Error;
 use place::Places;
 use statistics::Shown;
 use wanted::Wanted;
@@ -68,10 +71,11 @@ pub(super) struct Csi {
     shown: Mutex<HashMap<String, BTreeMap<String, Shown>>>,
     /// When volumes of a pod are to be looked at again: published anew, or expanded.
     look_again: Mutex<HashMap<String, Timestamp>>,
+    clock: Clock,
 }
 
 impl Csi {
-    pub fn new(drivers: Arc<Drivers>, health: Arc<Health>, root: &Path, root_of_drivers: &Path) -> Csi {
+    pub fn new(drivers: Arc<Drivers>, health: Arc<Health>, root: &Path, root_of_drivers: &Path, clock: Clock) -> Csi {
         let places = Places::new(root, root_of_drivers);
         let csi = Csi {
             drivers,
@@ -82,6 +86,7 @@ impl Csi {
             shown: Mutex::default(),
             look_again: Mutex::default(),
             places,
+            clock,
         };
         csi.remember_uses();
         csi
@@ -135,7 +140,7 @@ impl Csi {
     }
 
     fn look_again_in(&self, uid: &str, time: SignedDuration) {
-        self.look_again.lock().insert(uid.to_owned(), Timestamp::now() + time);
+        self.look_again.lock().insert(uid.to_owned(), self.clock.now() + time);
     }
 }
 
@@ -144,6 +149,6 @@ fn unique_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
-fn no_driver(step: &str, driver: &str) -> String {
-    format!("kubernetes.io/csi: {step}: driver name {driver} not found in the list of registered CSI drivers")
+fn no_driver(step: &'static str, driver: &str) -> Error {
+    Error::NoDriver { step, driver: driver.to_owned() }
 }

@@ -9,10 +9,13 @@ use csi::{Capabilities, Driver};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
+use super::error::Published;
 use super::place::{Mode, Place};
 use super::record::{Record, Step, is_mounted};
 use super::wanted::{Lifecycle, Wanted};
-use super::{Problem, REPUBLISH_EVERY, Request, Volume, attach, capability, context, expand, no_driver, take_down};
+use super::{
+    Error, Problem, REPUBLISH_EVERY, Request, Volume, attach, capability, context, expand, no_driver, take_down,
+};
 use crate::volumes::folders::make_folder;
 use crate::volumes::{block, blocking, ownership};
 
@@ -27,7 +30,7 @@ pub(super) async fn show(
 ) -> Result<Volume, Problem> {
     let csi = request.csi;
     let Some(place) = csi.places.of(request.uid(), wanted) else {
-        return Err(publish_failed(wanted, "invalid volume name".into()));
+        return Err(publish_failed(wanted, Error::InvalidName));
     };
     let object = driver_object(&request, wanted).await?;
     let republishes = object.as_ref().is_some_and(|driver| driver.spec.requires_republish == Some(true));
@@ -41,10 +44,7 @@ pub(super) async fn show(
     }
     let attaches = object.as_ref().is_none_or(|driver| driver.spec.attach_required != Some(false))
         && wanted.lifecycle == Lifecycle::Persistent;
-    let publish_context = match attaches {
-        true => attach::wait(&request, wanted).await?,
-        false => Default::default(),
-    };
+    let publish_context = if attaches { attach::wait(&request, wanted).await? } else { Default::default() };
     let lock = csi.lock(&wanted.unique_name());
     let _one_at_a_time = tokio::select! {
         () = request.ending.cancelled() => return Err(Problem::GivenUp),
@@ -58,13 +58,10 @@ pub(super) async fn show(
         wanted,
         place: &place,
     };
-    let mut done = match is_shown && !republishes {
-        true => Ok(()),
-        false => showing.run(attaches, is_shown).await,
-    };
+    let mut done = if is_shown && !republishes { Ok(()) } else { showing.run(attaches, is_shown).await };
     if let Some(claim) = to_expand.filter(|_| done.is_ok()) {
-        let failed = |text: String| {
-            Problem::Message(format!("MountVolume.NodeExpandVolume failed for volume {:?} : {text}", wanted.name))
+        let failed = |error: Error| {
+            Problem::Message(format!("MountVolume.NodeExpandVolume failed for volume {:?} : {error}", wanted.name))
         };
         done = expand::expand(&request, wanted, &place, claim).await.map_err(failed);
     }
@@ -107,7 +104,7 @@ fn node_of(target: &Path) -> Option<PathBuf> {
 
 fn record_of(place: &Place, wanted: &Wanted) -> Result<Option<Record>, Problem> {
     let record = Record::load(&place.record);
-    record.map_err(|error| publish_failed(wanted, format!("cannot read {}: {error}", place.record.display())))
+    record.map_err(|source| publish_failed(wanted, Error::ReadRecord { path: place.record.clone(), source }))
 }
 
 /// The driver's object; not every driver has one.
@@ -115,12 +112,9 @@ async fn driver_object(request: &Request<'_>, wanted: &Wanted) -> Result<Option<
     let object = match request.objects.csi_driver(&wanted.driver).await {
         Ok(object) => Some(object),
         Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(publish_failed(wanted, error.to_string())),
+        Err(error) => return Err(publish_failed(wanted, error)),
     };
-    capability::check_lifecycle(wanted, object.as_deref()).map_err(|text| {
-        let text = format!("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {text}");
-        publish_failed(wanted, text)
-    })?;
+    capability::check_lifecycle(wanted, object.as_deref()).map_err(|error| publish_failed(wanted, error))?;
     Ok(object)
 }
 
@@ -138,9 +132,8 @@ impl Showing<'_> {
         let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
         let stages = wanted.lifecycle == Lifecycle::Persistent;
         let Some(driver) = &self.driver else { return Err(self.without_driver(stages)) };
-        let failed = |error: csi::Error| match stages {
-            true => stage_failed(wanted, error.to_string()),
-            false => publish_failed(wanted, error.to_string()),
+        let failed = |error: csi::Error| {
+            if stages { stage_failed(wanted, error) } else { publish_failed(wanted, error) }
         };
         let capabilities = driver.capabilities().await.map_err(failed)?;
         if !is_shown {
@@ -182,14 +175,14 @@ impl Showing<'_> {
 
     async fn stage(&self, driver: &Driver, capabilities: Capabilities) -> Result<(), Problem> {
         let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
-        let failed = |text: String| stage_failed(wanted, text);
-        let known = Record::load(&place.stage_record).map_err(|error| failed(error.to_string()))?;
+        let failed = |error: Error| stage_failed(wanted, error);
+        let known = Record::load(&place.stage_record).map_err(|error| failed(error.into()))?;
         if known.as_ref().is_some_and(|record| record.is_done(&csi.boot_id, &place.staging)) {
             return Ok(());
         }
         let secrets = context::secret(&self.request, "NodeStageSecretRef", wanted.stage_secret.as_ref()).await;
         let secrets = secrets.map_err(failed)?;
-        make_folder(&place.staging).map_err(|error| failed(error.to_string()))?;
+        make_folder(&place.staging).map_err(|error| failed(error.into()))?;
         let record = Record::of_stage(&wanted.driver, &wanted.handle);
         self.save(&place.stage_record, record.clone().at(Step::Begun, &csi.boot_id))?;
         let group = ownership::fs_group(self.request.pod);
@@ -204,20 +197,20 @@ impl Showing<'_> {
         if let Err(error) = driver.stage(asked).await {
             // Whoever says for sure that nothing is there leaves nothing to take back.
             if error.is_final() && known.is_none() {
-                take_down::forget_stage(place).map_err(|error| failed(error.to_string()))?;
+                take_down::forget_stage(place).map_err(|error| failed(error.into()))?;
             }
-            return Err(failed(error.to_string()));
+            return Err(failed(error.into()));
         }
         self.save(&place.stage_record, record.done(&csi.boot_id, &place.staging))
     }
 
     async fn publish(&self, driver: &Driver, capabilities: Capabilities, is_shown: bool) -> Result<(), Problem> {
         let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
-        let failed = |text: String| publish_failed(wanted, text);
+        let failed = |error: Error| publish_failed(wanted, error);
         let context = context::for_publishing(&self.request, wanted, self.object).await;
         let (volume_context, secrets) = context.map_err(failed)?;
         let parent = place.target.parent().unwrap_or(&place.record);
-        make_folder(parent).map_err(|error| failed(error.to_string()))?;
+        make_folder(parent).map_err(|error| failed(error.into()))?;
         let stages = wanted.lifecycle == Lifecycle::Persistent && capabilities.stages;
         let staging = (stages || place.mode == Mode::Block).then(|| csi.places.for_driver(&place.staging));
         let group = ownership::fs_group(self.request.pod);
@@ -236,10 +229,10 @@ impl Showing<'_> {
         }
         let Err(error) = driver.publish(asked).await else { return Ok(()) };
         if error.is_final() && !is_shown && !is_mounted(&place.target) {
-            take_down::remove_target(place).map_err(|error| failed(error.to_string()))?;
+            take_down::remove_target(place).map_err(|error| failed(error.into()))?;
             self.note_pod(Step::Noted)?;
         }
-        Err(failed(error.to_string()))
+        Err(failed(error.into()))
     }
 
     /// Whether what the driver has put there is what it was asked for. A link would lead containers to wherever the driver likes.
@@ -247,23 +240,23 @@ impl Showing<'_> {
         let (target, mode) = (self.place.target.clone(), self.place.mode);
         let looked = blocking(move || Ok(std::fs::symlink_metadata(target)?.file_type()));
         let looked = tokio::time::timeout(LOOK_WITHIN, looked).await;
-        let failed = |text: String| {
-            let target = self.place.target.display();
-            publish_failed(self.wanted, format!("driver {} has published {text} at {target}", self.wanted.driver))
+        let failed = |what: Published| {
+            let (driver, target) = (self.wanted.driver.clone(), self.place.target.clone());
+            publish_failed(self.wanted, Error::Published { driver, what, target })
         };
         match (looked, mode) {
             (Ok(Ok(found)), Mode::Filesystem) if found.is_dir() => Ok(()),
             (Ok(Ok(found)), Mode::Block) if found.is_block_device() => self.link(),
-            (Ok(Ok(_)), Mode::Filesystem) => Err(failed("something that is not a directory".into())),
-            (Ok(Ok(_)), Mode::Block) => Err(failed("something that is not a block device".into())),
-            (Ok(Err(error)), _) => Err(failed(format!("nothing ({error})"))),
-            (Err(_), _) => Err(failed("a filesystem that does not answer".into())),
+            (Ok(Ok(_)), Mode::Filesystem) => Err(failed(Published::NoDirectory)),
+            (Ok(Ok(_)), Mode::Block) => Err(failed(Published::NoBlockDevice)),
+            (Ok(Err(error)), _) => Err(failed(Published::Nothing(error))),
+            (Err(_), _) => Err(failed(Published::Silent)),
         }
     }
 
     fn link(&self) -> Result<(), Problem> {
         let Some(link) = &self.place.link else { return Ok(()) };
-        block::point(link, &self.place.target).map_err(|error| publish_failed(self.wanted, error.to_string()))
+        block::point(link, &self.place.target).map_err(|error| publish_failed(self.wanted, error))
     }
 
     async fn give(&self, capabilities: Capabilities) -> Result<(), Problem> {
@@ -272,13 +265,12 @@ impl Showing<'_> {
             return Ok(());
         }
         let (path, pod) = (self.place.target.clone(), self.request.pod.clone());
-        let given = blocking(move || match ownership::may_skip(&pod, &path, group, false)? {
-            true => Ok(()),
-            false => ownership::give(&path, group, false),
+        let given = blocking(move || {
+            if ownership::may_skip(&pod, &path, group, false)? { Ok(()) } else { ownership::give(&path, group, false) }
         });
-        given.await.map_err(|error| {
-            publish_failed(self.wanted, format!("applyFSGroup failed for vol {}: {error}", self.wanted.handle))
-        })
+        given
+            .await
+            .map_err(|source| publish_failed(self.wanted, Error::Group { handle: self.wanted.handle.clone(), source }))
     }
 
     fn note_pod(&self, step: Step) -> Result<(), Problem> {
@@ -288,23 +280,24 @@ impl Showing<'_> {
 
     fn save(&self, folder: &Path, record: Record) -> Result<(), Problem> {
         let saved = make_folder(folder).and_then(|()| record.save(folder));
-        saved.map_err(|error| {
-            let text = format!("kubernetes.io/csi: mounter.SetUpAt failed to save volume info data: {error}");
-            publish_failed(self.wanted, text)
-        })
+        saved.map_err(|error| publish_failed(self.wanted, Error::Save(error)))
     }
 }
 
-fn stage_failed(wanted: &Wanted, text: String) -> Problem {
-    match wanted.is_block {
-        true => Problem::Map(format!("MapVolume.SetUpDevice failed for volume {:?} : {text}", wanted.name)),
-        false => Problem::Message(format!("MountVolume.MountDevice failed for volume {:?} : {text}", wanted.name)),
+fn stage_failed(wanted: &Wanted, error: impl Into<Error>) -> Problem {
+    let error = error.into();
+    if wanted.is_block {
+        Problem::Map(format!("MapVolume.SetUpDevice failed for volume {:?} : {error}", wanted.name))
+    } else {
+        Problem::Message(format!("MountVolume.MountDevice failed for volume {:?} : {error}", wanted.name))
     }
 }
 
-fn publish_failed(wanted: &Wanted, text: String) -> Problem {
-    match wanted.is_block {
-        true => Problem::Map(format!("MapVolume.MapPodDevice failed for volume {:?} : {text}", wanted.name)),
-        false => Problem::Message(format!("MountVolume.SetUp failed for volume {:?} : {text}", wanted.name)),
+fn publish_failed(wanted: &Wanted, error: impl Into<Error>) -> Problem {
+    let error = error.into();
+    if wanted.is_block {
+        Problem::Map(format!("MapVolume.MapPodDevice failed for volume {:?} : {error}", wanted.name))
+    } else {
+        Problem::Message(format!("MountVolume.SetUp failed for volume {:?} : {error}", wanted.name))
     }
 }

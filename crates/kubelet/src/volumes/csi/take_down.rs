@@ -5,25 +5,25 @@ use std::path::Path;
 
 use super::place::{Mode, Place};
 use super::record::{Record, Step, is_mounted};
-use super::{Csi, no_driver, unique_name};
+use super::{Csi, Error, no_driver, unique_name};
 use crate::volumes::blocking;
 
 impl Csi {
     /// Everything that drivers have made for the pod. All are tried; the error is the first that came up.
-    pub async fn take_down(&self, uid: &str) -> Result<(), String> {
+    pub async fn take_down(&self, uid: &str) -> Result<(), Error> {
         self.look_again.lock().remove(uid);
         self.shown.lock().remove(uid);
         let (places, pod) = (self.places.clone(), uid.to_owned());
         let records = blocking(move || places.records_of(&pod)).await;
-        let records = records.map_err(|error| format!("cannot read the records of CSI volumes: {error}"))?;
+        let records = records.map_err(Error::Records)?;
         let mut outcome = Ok(());
         for (name, mode, record) in records {
             let Some(place) = self.places.place(uid, mode, &name, record.driver(), record.handle()) else {
-                outcome = outcome.and(Err(format!("the record of CSI volume {name} names no volume")));
+                outcome = outcome.and(Err(Error::NoVolume(name)));
                 continue;
             };
             let done = self.take_back(uid, &place, record).await;
-            outcome = outcome.and(done.map_err(|error| format!("CSI volume {name}: {error}")));
+            outcome = outcome.and(done.map_err(|error| Error::Volume { name, source: Box::new(error) }));
         }
         if outcome.is_ok() {
             self.uses_no_more(None, uid);
@@ -31,18 +31,18 @@ impl Csi {
         outcome
     }
 
-    async fn take_back(&self, uid: &str, place: &Place, record: Record) -> Result<(), String> {
+    async fn take_back(&self, uid: &str, place: &Place, record: Record) -> Result<(), Error> {
         let volume = unique_name(record.driver(), record.handle());
         let lock = self.lock(&volume);
         let _one_at_a_time = lock.lock().await;
         self.unpublish(place, &record).await?;
         self.unstage(uid, place, &record).await?;
-        forget_pod(place).map_err(|error| format!("cannot remove {}: {error}", place.record.display()))?;
+        forget_pod(place).map_err(|source| Error::RemoveRecord { path: place.record.clone(), source })?;
         self.uses_no_more(Some(&volume), uid);
         Ok(())
     }
 
-    async fn unpublish(&self, place: &Place, record: &Record) -> Result<(), String> {
+    async fn unpublish(&self, place: &Place, record: &Record) -> Result<(), Error> {
         if matches!(record.step(), Step::Noted | Step::Undone) {
             return Ok(());
         }
@@ -50,49 +50,36 @@ impl Csi {
             return Err(no_driver("Unmounter.TearDownAt failed to get CSI client", record.driver()));
         };
         let undone = driver.unpublish(record.handle(), &self.places.for_driver(&place.target)).await;
-        undone.map_err(|error| format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}"))?;
+        undone.map_err(Error::Unpublish)?;
         if is_mounted(&place.target) {
-            let target = place.target.display();
-            return Err(format!("driver {} says that it has unpublished {target}, but it is mounted", record.driver()));
+            return Err(still_mounted(record, "unpublished", &place.target));
         }
-        let removed = remove_target(place);
-        removed.map_err(|error| {
-            format!(
-                "kubernetes.io/csi: Unmounter.TearDownAt failed to clean mount dir [{}]: {error}",
-                place.target.display()
-            )
-        })?;
+        remove_target(place).map_err(|source| Error::RemoveTarget { target: place.target.clone(), source })?;
         let saved = record.clone().at(Step::Undone, &self.boot_id).save(&place.record);
-        saved.map_err(|error| format!("cannot write {}: {error}", place.record.display()))
+        saved.map_err(|source| Error::WriteRecord { path: place.record.clone(), source })
     }
 
-    async fn unstage(&self, uid: &str, place: &Place, record: &Record) -> Result<(), String> {
+    async fn unstage(&self, uid: &str, place: &Place, record: &Record) -> Result<(), Error> {
         if self.is_used_by_others(uid, place.mode, record).await? {
             return Ok(());
         }
         let staged = Record::load(&place.stage_record);
-        let staged = staged.map_err(|error| format!("cannot read {}: {error}", place.stage_record.display()))?;
+        let staged = staged.map_err(|source| Error::ReadRecord { path: place.stage_record.clone(), source })?;
         if staged.is_some() {
             let Some(driver) = self.drivers.get(record.driver()) else {
                 let step = "attacher.UnmountDevice failed to create newCsiDriverClient";
                 return Err(no_driver(step, record.driver()));
             };
             let undone = driver.unstage(record.handle(), &self.places.for_driver(&place.staging)).await;
-            undone.map_err(|error| format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}"))?;
+            undone.map_err(Error::Unstage)?;
             if is_mounted(&place.staging) {
-                let staging = place.staging.display();
-                return Err(format!(
-                    "driver {} says that it has unstaged {staging}, but it is mounted",
-                    record.driver()
-                ));
+                return Err(still_mounted(record, "unstaged", &place.staging));
             }
         }
-        forget_stage(place).map_err(|error| {
-            format!("kubernetes.io/csi: failed to clean up global mount {}: {error}", place.stage_record.display())
-        })
+        forget_stage(place).map_err(|source| Error::RemoveStage { path: place.stage_record.clone(), source })
     }
 
-    async fn is_used_by_others(&self, uid: &str, mode: Mode, record: &Record) -> Result<bool, String> {
+    async fn is_used_by_others(&self, uid: &str, mode: Mode, record: &Record) -> Result<bool, Error> {
         let (places, own, wanted) = (self.places.clone(), uid.to_owned(), record.clone());
         let used = blocking(move || {
             Ok(places.records().into_iter().any(|(uid, other_mode, other)| {
@@ -100,8 +87,12 @@ impl Csi {
                 uid != own && other_mode == mode && same
             }))
         });
-        used.await.map_err(|error| format!("cannot list other users of the volume: {error}"))
+        used.await.map_err(Error::Users)
     }
+}
+
+fn still_mounted(record: &Record, step: &'static str, target: &Path) -> Error {
+    Error::StillMounted { driver: record.driver().to_owned(), step, target: target.to_path_buf() }
 }
 
 /// Drivers are to remove it themselves; some do not. Only what is empty goes.
