@@ -222,7 +222,8 @@ impl Vm {
     pub fn ok(&mut self, script: &str) -> String {
         let (code, output) = self.run(script).unwrap_or_else(|error| panic!("{error:?}"));
         if code != 0 {
-            panic!("{}: exit code {code} of: {script}\n{output}\n{}", self.name, self.journal());
+            let journal = self.journal();
+            panic!("{}: exit code {code} of: {script}\n{output}\n{journal}", self.name);
         }
         output
     }
@@ -241,7 +242,8 @@ impl Vm {
                 return output;
             }
             if Instant::now() > until {
-                panic!("{}: {what}: {output}\n{}", self.name, self.journal());
+                let journal = self.journal();
+                panic!("{}: {what}: {output}\n{journal}", self.name);
             }
             std::thread::sleep(POLL_INTERVAL);
         }
