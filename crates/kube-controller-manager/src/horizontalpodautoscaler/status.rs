@@ -163,14 +163,13 @@ async fn metrics(
     let pods = match pods.list(&ListParams::default().labels(&selector)).await {
         Ok(list) => list.items,
         Err(error) => {
-            let error = ApiError::from(error);
-            story.event(EventType::Warning, "FailedComputeMetricsReplicas", error.to_string());
+            let message = ApiError::from(error).to_string();
+            story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
             return None;
         }
     };
     let noted = story.cx.memory::<Rivals>().note(Key::of(&story.autoscaler.metadata), &selector, &pods);
-    if let Err(rivalry) = noted {
-        let message = rivalry.to_string();
+    if let Err(message) = noted.map_err(|rivalry| rivalry.to_string()) {
         story.condition("ScalingActive", false, "AmbiguousSelector", &message);
         story.event(EventType::Warning, "AmbiguousSelector", message.clone());
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
