@@ -331,7 +331,7 @@ rules:
             assert!(error.contains(expected), "{text}: {error}");
         };
         let head = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: ";
-        check("{apiVersion: v1, kind: Policy}", "must be a Policy of audit.k8s.io/v1");
+        check("{apiVersion: v1, kind: Policy}", "expected Policy of audit.k8s.io/v1");
         check("{apiVersion: audit.k8s.io/v1, kind: Policy}", "0 rules");
         check(&format!("{head}[{{level: All}}]}}"), "unknown variant `All`");
         check(&format!("{head}[{{level: None, verb: [get]}}]}}"), "unknown field `verb`");

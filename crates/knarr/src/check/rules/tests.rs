@@ -101,7 +101,7 @@ fn a_full_disk_stops_a_new_cluster_and_no_other() {
 fn a_port_that_is_taken_is_named_with_its_flag() {
     let taken = |host: &mut Host| host.ports[0].error = Some(ErrorKind::AddrInUse);
     let sentence = "the Kubernetes API: port 6443 is taken by another program, perhaps another knarr: \
-                    end it (ss -ltnp names it), or choose another with --https-port";
+                    stop it (ss -ltnp names it), or choose another with --https-port";
     check(taken, Verdict::Missing, sentence);
     let spare = |host: &mut Host| {
         taken(host);
