@@ -61,7 +61,7 @@ pub(in crate::volumes) enum Error {
     NoVolume(String),
     #[error("CSI volume {name}: {source}")]
     Volume { name: String, source: Box<Error> },
-    #[error("cannot tell who else uses the volume: {0}")]
+    #[error("cannot list other users of the volume: {0}")]
     Users(#[source] io::Error),
     #[error("kubernetes.io/csi: Unmounter.TearDownAt failed: {0}")]
     Unpublish(#[source] csi::Error),
@@ -78,9 +78,9 @@ pub(in crate::volumes) enum Error {
 /// What a driver has put where a volume should be.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::volumes) enum Published {
-    #[error("something that is no directory")]
+    #[error("something that is not a directory")]
     NoDirectory,
-    #[error("something that is no block device")]
+    #[error("something that is not a block device")]
     NoBlockDevice,
     #[error("nothing ({0})")]
     Nothing(#[source] io::Error),
