@@ -250,6 +250,25 @@ async fn unknown_fields_in_three_modes() {
             r#"unknown field "shape""#,
         )
         .await;
+    // The text of a patch is read as strictly as what it makes, also where it changes nothing.
+    for (media, patch, expected) in [
+        (
+            MERGE_PATCH,
+            r#"{"shape": 1, "type": "a", "type": "Opaque"}"#,
+            r#"duplicate field "type", unknown field "shape""#,
+        ),
+        (STRATEGIC_PATCH, r#"{"type": "a", "type": "Opaque"}"#, r#"strict decoding error: duplicate field "type""#),
+        (
+            JSON_PATCH,
+            r#"[{"op": "test", "path": "/kind", "path": "/type", "value": "Opaque", "foo": 1}]"#,
+            r#"strict decoding error: json patch unknown field "[0].foo", json patch duplicate field "[0].path""#,
+        ),
+    ] {
+        fixture.check("PATCH", &format!("{KEPT}?fieldValidation=Strict"), media, patch, 422, expected).await;
+        let warned = client.send("PATCH", &format!("{KEPT}?dryRun=All"), media, patch).await.unwrap();
+        assert_eq!(warned.code, 200, "{}", warned.text());
+        assert_eq!(warned.warnings().len(), expected.matches(" field ").count(), "{media}: {:?}", warned.warnings());
+    }
     fixture.check("POST", &format!("{SECRETS}?fieldValidation=Loud"), JSON, body, 422, "fieldValidation").await;
 
     // Without a mode the server warns; asked to ignore, it says nothing. Either way the fields are not kept.
@@ -265,6 +284,15 @@ async fn unknown_fields_in_three_modes() {
     let reply = client.send("POST", &format!("{SECRETS}?dryRun=All"), JSON, body).await.unwrap();
     assert!(reply.warnings().contains(&r#"299 - "unknown field \"shape\"""#.to_string()), "{:?}", reply.warnings());
     fixture.unchanged("a dry run").await;
+    fixture.report();
+}
+
+#[tokio::test]
+async fn finalizers_of_namespaces_are_checked() {
+    let fixture = Fixture::start().await;
+    let body = r#"{"metadata": {"name": "default"}, "spec": {"finalizers": ["odd"]}}"#;
+    let expected = r#"spec.finalizers[0]: Invalid value: "odd": name is neither a standard finalizer name nor is it fully qualified"#;
+    fixture.check("PUT", "/api/v1/namespaces/default/finalize", JSON, body, 422, expected).await;
     fixture.report();
 }
 

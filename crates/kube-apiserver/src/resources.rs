@@ -25,7 +25,6 @@ pub struct Resource {
     /// The version that is stored; the same as `kind` for most.
     pub stored: KindRef,
     shape: Shape,
-    stored_shape: Shape,
     /// None for kinds that are answered but never stored, such as reviews.
     pub state: Option<Arc<cache::Resource>>,
     pub custom: Option<Arc<crate::custom::CustomRules>>,
@@ -72,10 +71,6 @@ impl Resource {
     /// The shape of the version that was asked for.
     pub fn shape(&self) -> TypeRef<'_> {
         self.shape.get()
-    }
-
-    pub(crate) fn stored_shape(&self) -> TypeRef<'_> {
-        self.stored_shape.get()
     }
 
     pub fn state(&self) -> Result<&Arc<cache::Resource>, Status> {
@@ -331,7 +326,6 @@ async fn served(kind: &'static Kind, typed: &'static Kind, cache: &Cache) -> Res
         kind: KindRef::BuiltIn(kind),
         stored: KindRef::BuiltIn(stored),
         shape: Shape::BuiltIn(schema::type_of(typed)),
-        stored_shape: Shape::BuiltIn(schema::type_of(stored)),
         state,
         custom: None,
     }))
@@ -356,12 +350,5 @@ pub fn custom(
 ) -> Resource {
     let kind = KindRef::Custom(Arc::new(kind));
     let shape = Shape::Custom(Arc::new(schemas), id);
-    Resource {
-        stored: kind.clone(),
-        kind,
-        stored_shape: shape.clone(),
-        shape,
-        state: Some(state),
-        custom: Some(Arc::new(rules)),
-    }
+    Resource { stored: kind.clone(), kind, shape, state: Some(state), custom: Some(Arc::new(rules)) }
 }

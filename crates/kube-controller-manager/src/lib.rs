@@ -42,7 +42,7 @@ mod persistentvolumeexpander;
 mod attachdetach;
 
 pub use localstorage::LocalStorage;
-pub(crate) use localstorage::PROVISIONERS as LOCAL_STORAGE_PROVISIONERS;
+pub use localstorage::PROVISIONERS as LOCAL_STORAGE_PROVISIONERS;
 mod tainteviction;
 mod nodeipam;
 mod podgc;

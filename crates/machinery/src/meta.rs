@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::field::Errors;
 use crate::names;
 use crate::node::Node;
-use crate::object::Meta;
 
 /// The size of all annotations of an object together, keys and values.
 pub(crate) const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
@@ -63,7 +62,7 @@ pub fn validate_custom_object_meta(
     validate_managed_fields(&metadata.at("managedFields"), errors);
 }
 
-/// What an update may not change. Run `prepare_meta_update` first; the rule that an update names a resourceVersion is
+/// What an update may not change. The rule that an update names a resourceVersion is
 /// left to the caller, who knows which kinds may go without.
 pub fn validate_object_meta_update(new: &Node, old: &Node, errors: &mut Errors) {
     let finalizers = new.at("finalizers");
@@ -88,30 +87,6 @@ pub fn validate_object_meta_update(new: &Node, old: &Node, errors: &mut Errors) 
     validate_annotations(&new.at("annotations"), errors);
     validate_owner_references(&new.at("ownerReferences"), errors);
     validate_managed_fields(&new.at("managedFields"), errors);
-}
-
-/// What an update leaves out or cannot change comes from the stored object: uid, creation and deletion.
-pub(crate) fn prepare_meta_update(new: &mut Value, old: &Value) {
-    let keep = |new: &mut Value, field: &str| match old.meta(field) {
-        Some(value) => {
-            new.meta_mut().insert(field.into(), value.clone());
-        }
-        None => {
-            new.meta_mut().remove(field);
-        }
-    };
-    if new.uid().is_empty() {
-        keep(new, "uid");
-    }
-    if old.meta("creationTimestamp").is_some() {
-        keep(new, "creationTimestamp");
-    }
-    if old.is_deleting() {
-        keep(new, "deletionTimestamp");
-    }
-    if new.meta("deletionGracePeriodSeconds").is_none() && old.meta("deletionGracePeriodSeconds").is_some() {
-        keep(new, "deletionGracePeriodSeconds");
-    }
 }
 
 pub fn validate_labels(labels: &Node, errors: &mut Errors) {

@@ -86,11 +86,3 @@ fn updates() {
         "metadata.uid: Invalid value: \"other\": field is immutable"
     );
 }
-
-#[test]
-fn updates_keep_what_the_server_owns() {
-    let old = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z"}});
-    let mut new = json!({"metadata": {"name": "a", "creationTimestamp": "2020-01-01T00:00:00Z"}});
-    prepare_meta_update(&mut new, &old);
-    assert_eq!(new, old);
-}

@@ -200,7 +200,20 @@ pub fn inclusive(value: i64, low: i64, high: i64) -> Vec<String> {
     }
 }
 
-pub(crate) fn http_header_name(name: &str) -> Vec<String> {
+pub fn c_identifier(name: &str) -> Vec<String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    match !name.is_empty() && name.bytes().all(good) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        true => Vec::new(),
+        false => vec![format_error(
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+             characters or '_'",
+            "[A-Za-z_][A-Za-z0-9_]*",
+            &["my_name", "MY_NAME", "MyName"],
+        )],
+    }
+}
+
+pub fn http_header_name(name: &str) -> Vec<String> {
     match !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         true => Vec::new(),
         false => vec![format_error(
@@ -219,19 +232,6 @@ pub fn percent(value: &str) -> Vec<String> {
             "a valid percent string must be a numeric string followed by an ending '%'",
             "[0-9]+%",
             &["1%", "93%"],
-        )],
-    }
-}
-
-pub(crate) fn c_identifier(name: &str) -> Vec<String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    match !name.is_empty() && name.bytes().all(good) && !name.starts_with(|c: char| c.is_ascii_digit()) {
-        true => Vec::new(),
-        false => vec![format_error(
-            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
-             characters or '_'",
-            "[A-Za-z_][A-Za-z0-9_]*",
-            &["my_name", "MY_NAME", "MyName"],
         )],
     }
 }

@@ -113,18 +113,9 @@ pub(super) fn qualified_name(name: &Node, errors: &mut Errors) {
         errors.required(name, "the name must not be empty");
     } else if identifier.len() > IDENTIFIER_MAX {
         errors.too_long(name, IDENTIFIER_MAX);
-    } else if !is_c_identifier(identifier) {
-        errors.invalid_value(
-            &name.path,
-            &identifier.into(),
-            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
-             characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is \
-             '[A-Za-z_][A-Za-z0-9_]*')",
-        );
+    } else {
+        for sentence in names::c_identifier(identifier) {
+            errors.invalid_value(&name.path, &identifier.into(), sentence);
+        }
     }
-}
-
-fn is_c_identifier(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        && !text.bytes().next().is_some_and(|byte| byte.is_ascii_digit())
 }

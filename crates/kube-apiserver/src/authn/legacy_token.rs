@@ -4,26 +4,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use machinery::node::Node;
-use serde_json::{Value, json};
 
-use super::service_account::{Reference, check_account, groups, user_name};
+use super::service_account::{check_account, groups, user_name};
 use super::token_use::Uses;
 use super::{Objects, User};
 
 pub(crate) const ISSUER: &str = "kubernetes/serviceaccount";
 /// Put on tokens nobody used for a year; the token is refused until the label is gone.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-
-pub fn claims(namespace: &str, account: Reference, secret_name: &str) -> Value {
-    json!({
-        "iss": ISSUER,
-        "sub": user_name(namespace, account.name),
-        "kubernetes.io/serviceaccount/namespace": namespace,
-        "kubernetes.io/serviceaccount/secret.name": secret_name,
-        "kubernetes.io/serviceaccount/service-account.name": account.name,
-        "kubernetes.io/serviceaccount/service-account.uid": account.uid,
-    })
-}
 
 pub fn check(claims: &Node, token: &str, objects: &dyn Objects, uses: &Uses, now: Timestamp) -> Result<User, String> {
     let claim = |name: &str| match claims.text(&format!("kubernetes.io/serviceaccount/{name}")) {

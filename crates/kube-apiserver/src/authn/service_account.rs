@@ -141,9 +141,17 @@ impl ServiceAccounts {
         Issued { token, credential_id: format!("JTI={id}"), expiration }
     }
 
-    /// The token of a Secret of type `kubernetes.io/service-account-token`, which ends with the Secret.
+    /// The token of a Secret of type `kubernetes.io/service-account-token`, as kube-controller-manager signs it.
+    #[cfg(test)]
     pub(crate) fn issue_legacy(&self, namespace: &str, account: Reference, secret_name: &str) -> String {
-        self.signing.sign(&legacy_token::claims(namespace, account, secret_name))
+        self.signing.sign(&json!({
+            "iss": legacy_token::ISSUER,
+            "sub": user_name(namespace, account.name),
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret_name,
+            "kubernetes.io/serviceaccount/service-account.name": account.name,
+            "kubernetes.io/serviceaccount/service-account.uid": account.uid,
+        }))
     }
 
     /// The user and those of the `wanted` audiences the token is good for. `None`: not a token of ours at all.

@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     write(path, text, 0o600)
 }
 

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 pub use authority::{Authority, Pair, Request, Usage};
 pub use credentials::Credentials;
 pub use files::write as write_file;
-pub(crate) use files::write_private as write_private_file;
+pub use files::write_private as write_private_file;
 pub use kubeconfig::kubeconfig;
 pub use leaves::{KUBELET_CLIENT, Leaf};
 pub use peer::PeerCertificate;

@@ -1,6 +1,9 @@
 //! `namespaces/finalize`: the namespace controller says that a namespace is empty.
 
+use api::core::namespace::validate;
 use bytes::Bytes;
+use machinery::field::Errors;
+use machinery::node::Node;
 use machinery::object::child_mut;
 use machinery::status::Status;
 
@@ -34,6 +37,11 @@ pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
             };
             if let Some(version) = &version {
                 child_mut(&mut next, "metadata").insert("resourceVersion".into(), version.clone());
+            }
+            let mut errors = Errors::default();
+            validate::validate_finalize(&Node::root(&next), &mut errors);
+            if !errors.is_empty() {
+                return Err(Status::invalid("", "Namespace", name, &errors));
             }
             Ok(next)
         },

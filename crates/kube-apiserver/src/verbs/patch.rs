@@ -1,7 +1,7 @@
 //! `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
 
 use bytes::Bytes;
-use machinery::codec::{self, DecodeError};
+use machinery::codec::{self, DecodeError, Decoded};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
 use machinery::patch::apply;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::unconvertible;
 use crate::call::{Call, Strictness};
-use crate::decode::{self, Expected};
+use crate::decode::{self, Expected, Read};
 use crate::respond::{self, Reply};
 use crate::write::{self, Owner, Part, Update};
 
@@ -44,13 +44,24 @@ fn media(call: &Call) -> &str {
 }
 
 /// A patch that changes what is there, whatever owns it.
-pub enum PatchBody {
+pub struct PatchBody {
+    operations: Operations,
+    /// What strict field validation finds wrong with the text of the patch itself: fields that stand there twice, and fields
+    /// that operations of a JSON patch do not have.
+    faults: Vec<String>,
+}
+
+enum Operations {
     Json(Value),
     Merge(Value),
     Strategic(Value),
 }
 
 impl PatchBody {
+    fn new(operations: fn(Value) -> Operations, body: Decoded) -> PatchBody {
+        PatchBody { operations: operations(body.value), faults: body.duplicates }
+    }
+
     pub fn read(call: &Call, body: &[u8]) -> Result<PatchBody, Status> {
         if call.query.flag("force") {
             let mut errors = Errors::default();
@@ -58,10 +69,15 @@ impl PatchBody {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
         }
         match media(call) {
-            "application/json-patch+json" => Ok(PatchBody::Json(json_body(body)?)),
-            "application/merge-patch+json" => Ok(PatchBody::Merge(json_body(body)?)),
+            "application/json-patch+json" => {
+                let Decoded { value, duplicates } = json_body(body)?;
+                let faults = json::unknown_fields(&value).into_iter().chain(duplicates);
+                let faults = faults.map(|fault| format!("json patch {fault}")).collect();
+                Ok(PatchBody { operations: Operations::Json(value), faults })
+            }
+            "application/merge-patch+json" => Ok(PatchBody::new(Operations::Merge, json_body(body)?)),
             "application/strategic-merge-patch+json" if call.resource.custom.is_none() => {
-                Ok(PatchBody::Strategic(json_body(body)?))
+                Ok(PatchBody::new(Operations::Strategic, json_body(body)?))
             }
             // Upstream refuses this one later than others, for custom kinds only.
             _ if call.resource.custom.is_some() => Err(Status::new(
@@ -76,18 +92,20 @@ impl PatchBody {
 
     pub fn apply(&self, shape: TypeRef, current: &Value) -> Result<Value, Status> {
         let mut next = current.clone();
-        match self {
-            PatchBody::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
-            PatchBody::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
-            PatchBody::Strategic(patch) => strategic::apply(shape, &mut next, patch).map_err(|error| error.status())?,
+        match &self.operations {
+            Operations::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
+            Operations::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
+            Operations::Strategic(patch) => {
+                strategic::apply(shape, &mut next, patch).map_err(|error| error.status())?
+            }
         }
         Ok(next)
     }
 }
 
-fn json_body(body: &[u8]) -> Result<Value, Status> {
+fn json_body(body: &[u8]) -> Result<Decoded, Status> {
     match codec::decode_json(body) {
-        Ok(decoded) => Ok(decoded.value),
+        Ok(decoded) => Ok(decoded),
         Err(DecodeError::Json(why)) => Err(Status::bad_request(format!("error decoding patch: {why}"))),
         Err(error) => Err(Status::bad_request(format!("error decoding patch: {error}"))),
     }
@@ -96,24 +114,24 @@ fn json_body(body: &[u8]) -> Result<Value, Status> {
 fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictness) -> Result<Value, Status> {
     let resource = &call.resource;
     let mut next = patch.apply(resource.shape(), current)?;
-    if next == *current {
+    if next == *current && patch.faults.is_empty() {
         return Ok(next);
     }
     check_kept(call, &next, current)?;
-    decode::typed(&mut next, &Expected::of(resource), Default::default(), strictness, &mut |warning| {
-        call.warn(warning)
-    })
-    .map_err(|status| {
-        let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
-        let (shown, detail) = match patch {
-            PatchBody::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
-            // The object as the patch left it, which checking has changed; it is made again only to be shown.
-            _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
-        };
-        let mut errors = Errors::default();
-        errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
-        Status::invalid("", "", "", &errors)
-    })?;
+    let read = Read { duplicates: patch.faults.clone(), text: None };
+    decode::typed(&mut next, &Expected::of(resource), read, strictness, &mut |warning| call.warn(warning)).map_err(
+        |status| {
+            let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
+            let (shown, detail) = match &patch.operations {
+                Operations::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
+                // The object as the patch left it, which checking has changed; it is made again only to be shown.
+                _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
+            };
+            let mut errors = Errors::default();
+            errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
+            Status::invalid("", "", "", &errors)
+        },
+    )?;
     write::default(resource, &mut next);
     Ok(next)
 }

@@ -23,8 +23,6 @@ pub struct Health {
 #[derive(Default)]
 struct State {
     pressures: BTreeSet<Pressure>,
-    /// Why the node is not ready, by who says so.
-    problems: BTreeMap<&'static str, String>,
     volumes_in_use: Vec<String>,
     /// Extended resources that device plugins offer.
     devices: BTreeMap<String, Count>,
@@ -54,21 +52,9 @@ impl Health {
         self.state.lock().pressures.iter().copied().collect()
     }
 
-    /// Says, or takes back with `None`, why the node is not ready; `who` may say one thing at a time.
-    pub(crate) fn set_problem(&self, who: &'static str, problem: Option<String>) {
-        self.change(|state| match problem {
-            Some(problem) => state.problems.insert(who, problem.clone()) != Some(problem),
-            None => state.problems.remove(who).is_some(),
-        });
-    }
-
     /// From now on the node is not ready and takes no pods.
     pub(crate) fn set_shutting_down(&self) {
         self.change(|state| !std::mem::replace(&mut state.shutting_down, true));
-    }
-
-    pub(crate) fn is_shutting_down(&self) -> bool {
-        self.state.lock().shutting_down
     }
 
     pub(crate) fn set_volumes_in_use(&self, volumes: Vec<String>) {
@@ -110,7 +96,6 @@ impl Health {
             Some(seen) if seen.at.elapsed() > RUNTIME_SILENT_MAX => vec!["container runtime is down".to_owned()],
             Some(seen) => seen.problems.clone(),
         };
-        problems.extend(state.problems.values().cloned());
         if state.shutting_down {
             problems.push("node is shutting down".into());
         }
@@ -174,10 +159,9 @@ mod tests {
         assert_eq!(health.problems(), ["container runtime is down"]);
         health.runtime_answered(&status(true));
         let changes = health.changes();
-        health.set_problem("pleg", Some("PLEG is not healthy: pleg has yet to be successful".into()));
         health.set_shutting_down();
         health.set_shutting_down();
-        assert_eq!(health.problems(), ["PLEG is not healthy: pleg has yet to be successful", "node is shutting down"]);
-        assert_eq!(*changes.borrow(), 2);
+        assert_eq!(health.problems(), ["node is shutting down"]);
+        assert_eq!(*changes.borrow(), 1);
     }
 }

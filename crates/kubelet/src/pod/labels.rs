@@ -17,5 +17,4 @@ pub(crate) const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.termina
 
 /// Where a pod comes from: `api` or `file`.
 pub(crate) const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-pub(crate) const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub(crate) const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";

@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use devices::{DeviceKind, DeviceRule};
 pub use group::Group;
-pub use oom::OomWatch;
 pub use resources::{HugepageLimit, Resources};
-pub(crate) use resources::{shares_to_weight, weight_to_shares};
 pub use stats::{Cpu, Io, Memory, Pids, Pressure, Psi, PsiLine, Stats};
 
 #[derive(Debug, thiserror::Error)]

@@ -35,15 +35,18 @@ pub struct HugepageLimit {
     pub limit: u64,
 }
 
-/// v2's weight (1 to 10000, 100 is usual) that gives the same part as v1's shares (2 to 262144, 1024 is usual).
+/// v2's weight (1 to 10000, 100 is usual) for v1's shares (2 to 262144, 1024 is usual). The curve meets both ends and the
+/// usual value of each, as OCI runtimes and kubelets compute it since 2025: a line between the ends made 39 of 1024, so that
+/// a container with one CPU got less than a process of the machine.
 pub(crate) fn shares_to_weight(shares: u64) -> u64 {
-    let shares = shares.clamp(2, 262_144);
-    1 + (shares - 2) * 9999 / 262_142
-}
-
-pub(crate) fn weight_to_shares(weight: u64) -> u64 {
-    let weight = weight.clamp(1, 10_000);
-    2 + (weight - 1) * 262_142 / 9999
+    match shares {
+        0..=2 => 1,
+        262_144.. => 10_000,
+        _ => {
+            let log = (shares as f64).log2();
+            10f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil() as u64
+        }
+    }
 }
 
 impl Group {

@@ -51,14 +51,14 @@ pub fn apply(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> 
     Ok(())
 }
 
-/// What strict field validation finds wrong with a patch that can be applied, for the error or the warnings.
-pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
+/// The fields that operations of a JSON patch do not have, as strict field validation names them.
+pub fn unknown_fields(patch: &Value) -> Vec<String> {
     let known = |name: &str| matches!(name, "op" | "path" | "from" | "value");
     let items = patch.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
     let members =
         items.flat_map(|(index, item)| item.as_object().into_iter().flatten().map(move |entry| (index, entry.0)));
     let unknown = members.filter(|(_, name)| !known(name));
-    unknown.map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
+    unknown.map(|(index, name)| format!("unknown field \"[{index}].{name}\"")).collect()
 }
 
 impl JsonPatchError {
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn unknown_members() {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "path": "/b", "valeu": 1}]);
-        assert_eq!(unknown_fields(&patch), ["json patch unknown field \"[1].valeu\""]);
+        assert_eq!(unknown_fields(&patch), ["unknown field \"[1].valeu\""]);
     }
 
     #[test]

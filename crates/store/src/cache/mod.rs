@@ -26,14 +26,11 @@ mod watcher;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use budget::CHANGES_BYTES_MAX;
 use dispatch::Table;
-pub(crate) use history::{HISTORY_AGE_MAX, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX};
-pub(crate) use item::ENCODINGS_MAX;
+pub(crate) use history::HISTORY_AGE_MAX;
 pub use item::{Change, Describe, Description, Item, Snapshot};
 use resource::Loaded;
 pub use resource::Resource;
-pub(crate) use watcher::SCOPED_QUEUE_MAX;
 pub use watcher::{WatchScope, Watcher};
 
 /// How long a consistent read waits for the cache to see what the store already has.

@@ -1,6 +1,7 @@
 //! Probes and lifecycle hooks.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
@@ -93,13 +94,8 @@ fn http_get(errors: &mut Errors, get: &Node) {
     }
     for header in get.each("httpHeaders") {
         let name = header.text("name");
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            errors.invalid_value(
-                &get.path.child("httpHeaders"),
-                &Value::from(name),
-                "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
-                 for validation is '[-A-Za-z0-9]+')",
-            );
+        for sentence in names::http_header_name(name) {
+            errors.invalid_value(&get.path.child("httpHeaders"), &Value::from(name), sentence);
         }
     }
 }

@@ -35,11 +35,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     keep(new, old, &["spec", "status"]);
 }
 
-/// Before a write to `finalize`, which changes only `spec.finalizers`.
-pub(crate) fn prepare_finalize(new: &mut Value, old: &Value) {
-    keep(new, old, &["status"]);
-}
-
 fn keep(new: &mut Value, old: &Value, fields: &[&str]) {
     for field in fields {
         match old.get(field) {

@@ -14,7 +14,7 @@ pub(super) fn validate(namespace: &Node, errors: &mut Errors) {
 }
 
 /// What is refused of a write to `finalize`.
-pub(crate) fn validate_finalize(new: &Node, errors: &mut Errors) {
+pub fn validate_finalize(new: &Node, errors: &mut Errors) {
     for item in new.at("spec").each("finalizers") {
         finalizer(item.str(), &item.path, errors);
     }

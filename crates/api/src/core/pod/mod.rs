@@ -12,7 +12,6 @@ mod update;
 mod validate;
 
 pub use update::{validate_ephemeral_containers_update, validate_resize_update};
-pub(crate) use validate::validate_binding;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",

@@ -162,14 +162,3 @@ fn host_addresses(status: &Node, errors: &mut Errors) {
     list.items().for_each(|address| ip(errors, &Node::new(address.at("ip").value, address.path)));
     one_address_per_family(&list, errors);
 }
-
-/// The rules of a Binding, which says where a pod runs.
-pub(crate) fn validate_binding(binding: &Node, errors: &mut Errors) {
-    let target = binding.at("target");
-    if !["", "Node"].contains(&target.text("kind")) {
-        errors.not_supported(&target.at("kind"), &["Node", "<empty>"]);
-    }
-    if target.text("name").is_empty() {
-        errors.required(&target.at("name"), "");
-    }
-}

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::budget::CHANGES_BYTES_MAX;
+use super::history::HISTORY_BYTES_MAX;
+use super::watcher::SCOPED_QUEUE_MAX;
 use super::*;
 use crate::RangeRequest;
 use memory::Memory;
