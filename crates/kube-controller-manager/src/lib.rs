@@ -56,6 +56,8 @@ mod vacprotection;
 mod servicecidr;
 mod validatingadmissionpolicystatus;
 mod ttl;
+#[cfg(test)]
+mod example;
 
 pub use certificates::{SigningAuthorities, SigningAuthority, node_key};
 pub use cronjob::Schedule;

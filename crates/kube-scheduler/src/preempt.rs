@@ -215,3 +215,6 @@ fn rank(candidate: &Candidate) -> Rank {
     let earliest = most_important.map(|pod| started(pod)).min().flatten();
     (candidate.budgets_violated, highest, sum, candidate.victims.len(), Reverse(earliest))
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ mod merge;
 mod kustomize;
 mod failure;
 mod terminal;
+#[cfg(test)]
+mod fake;
 
 use command::{Command, GLOBAL};
 use failure::Failure;
@@ -40,11 +42,15 @@ pub fn main(line: Vec<String>) -> i32 {
             return 1;
         }
     };
-    let (command, path, rest) = match find(&commands::ROOT, &line) {
+    run_line(&commands::ROOT, line)
+}
+
+fn run_line(root: &'static Command, line: Vec<String>) -> i32 {
+    let (command, path, rest) = match find(root, &line) {
         Found::Command(command, path, rest) => (command, path, rest),
         Found::Unknown(name) => {
             return commands::plugin::run(&line, 1).unwrap_or_else(|| {
-                terminal::err(&unknown_command(&commands::ROOT, &name));
+                terminal::err(&unknown_command(root, &name));
                 1
             });
         }

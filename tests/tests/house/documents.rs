@@ -10,8 +10,8 @@ use super::sources::{below, read, root};
 const NOT_IN_THE_TREE: [&str; 3] = ["NAME.yaml", "policy.yaml", "knarr.cdx.json"];
 /// Flags of cargo and of the benches, which documents name as well.
 const OTHER_FLAGS: [&str; 3] = ["--ignored", "--pods", "--test"];
-/// What follows the program's name in a sentence of its own output, or of a picture.
-const OTHER_WORDS: [&str; 2] = ["is", "knows"];
+/// What follows the program's name in a sentence of its own output, or of a picture; and the command of an example.
+const OTHER_WORDS: [&str; 3] = ["is", "knows", "count"];
 
 fn pages() -> Vec<String> {
     let docs = below("docs").into_iter().filter(|path| path.ends_with(".md") && !path.starts_with("docs/decisions/"));

@@ -5,3 +5,4 @@ mod sources;
 mod sizes;
 mod layers;
 mod documents;
+mod examples;

@@ -16,6 +16,8 @@ pub mod inter_pod_affinity;
 pub mod dynamic_resources;
 pub mod balanced_allocation;
 pub mod image_locality;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

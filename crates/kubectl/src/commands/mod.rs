@@ -52,6 +52,10 @@ mod help;
 pub(crate) mod events;
 pub(crate) mod change;
 pub(crate) mod plugin;
+#[cfg(test)]
+mod example;
+#[cfg(test)]
+mod tests;
 
 use serde_json::Value;
 
@@ -145,24 +149,4 @@ pub(crate) fn selector_text(selector: &Value) -> String {
         });
     }
     parts.join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn selectors_become_texts() {
-        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
-            {"key": "c", "operator": "In", "values": ["x", "y"]},
-            {"key": "d", "operator": "NotIn", "values": ["z"]},
-            {"key": "e", "operator": "Exists"},
-            {"key": "f", "operator": "DoesNotExist"},
-            {"key": "g", "operator": "Near"},
-        ]});
-        assert_eq!(selector_text(&selector), "a=b,c in (x,y),d notin (z),e,!f");
-        assert_eq!(selector_text(&json!({})), "");
-    }
 }

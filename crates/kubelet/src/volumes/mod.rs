@@ -26,6 +26,8 @@ mod sub_path;
 mod node_affinity;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod example;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -32,10 +32,10 @@ impl Drop for Folder {
     }
 }
 
-struct Node {
+pub(super) struct Node {
     folder: Folder,
     api: FakeApi,
-    volumes: Volumes,
+    pub(super) volumes: Volumes,
 }
 
 fn csi(api: &FakeApi, root: &Path) -> Csi {
@@ -44,7 +44,7 @@ fn csi(api: &FakeApi, root: &Path) -> Csi {
 }
 
 /// Runs in a thread with mounts of its own, which end with it.
-fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
+pub(super) fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             linux::volume_mount::private_mounts().unwrap();
@@ -62,7 +62,7 @@ fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
 }
 
 /// A pod with these volumes, each mounted in its one container.
-fn pod(volumes: Value, spec: Value) -> Pod {
+pub(super) fn pod(volumes: Value, spec: Value) -> Pod {
     let mounts: Vec<Value> =
         volumes.as_array().unwrap().iter().map(|volume| json!({"name": volume["name"], "mountPath": "/m"})).collect();
     let mut pod = json!({

@@ -117,13 +117,14 @@ async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) ->
         return Ok(());
     }
     let local = change.local() || change.session.flags.on("local");
-    let object = if local {
-        after.object.clone()
-    } else {
-        let (patch, kind) = crate::commands::apply::patch(before, &before.object, &after.object, &before.object);
-        change.send(Call::patch(after.path(), kind, &patch), "kubectl-set").await?
-    };
+    let object = if local { after.object.clone() } else { change.send(patch(before, &after), "kubectl-set").await? };
     change.report_typed(&after.shown(), &object, outcome)
+}
+
+/// A request for what differs: who may only patch can do this, and nothing that somebody else changed is lost.
+fn patch(before: &Info, after: &Info) -> Call {
+    let (patch, kind) = crate::commands::apply::patch(before, &before.object, &after.object, &before.object);
+    Call::patch(after.path(), kind, &patch)
 }
 
 fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
@@ -241,8 +242,7 @@ async fn selector(session: &Session) -> Result<()> {
         let object = if change.local() || session.flags.on("local") {
             after.object.clone()
         } else {
-            // A selector is one value: its old labels are not kept.
-            change.send(Call::put(after.path(), &after.object), "kubectl-set").await?
+            change.send(patch(&before, &after), "kubectl-set").await?
         };
         if let Err(failure) = change.report_typed(&after.shown(), &object, "selector updated") {
             failures.push(failure);
@@ -341,7 +341,7 @@ async fn subject(session: &Session) -> Result<()> {
         let object = if change.local() || flags.on("local") {
             after.object.clone()
         } else {
-            match change.send(Call::put(after.path(), &after.object), "kubectl-set").await {
+            match change.send(patch(&before, &after), "kubectl-set").await {
                 Ok(object) => object,
                 Err(failure) => {
                     failures.push(failure);
