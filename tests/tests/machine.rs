@@ -248,7 +248,8 @@ fn reboot_upgrade_and_uninstall() {
     let mut host = Host::boot(&parts, &Config::default());
     let files = "find / -xdev -not -path '/tmp/*' -not -path '/var/tmp/*' -not -path '/var/log/journal/*' -not -path '/run/*' -not -path '/root/.kube*' -not -path '/var/lib/systemd/*' | sort";
     let before = host.0.ok(files);
-    let kernel = "ip -o link | sed 's/@.*//' | awk '{print $2}' | sort; nft list tables; ip route show table all | grep -v ' lo ' | wc -l; ip rule | wc -l; \
+    // The name of the machine's own interface is udev's, and not the same after every boot.
+    let kernel = "ip -o link | sed 's/@.*//' | awk '{print $2}' | sed -E 's/^(en|eth)[a-z0-9]+:/uplink:/' | sort; nft list tables; ip route show table all | grep -v ' lo ' | wc -l; ip rule | wc -l; \
                   find /sys/fs/cgroup -name '*kube*'; awk '{print $2}' /proc/mounts | grep -i -E 'knarr|kubelet'; ls /var/run/netns 2>/dev/null; aa-status 2>/dev/null | grep -i knarr; true";
     let kernel_before = host.0.ok(kernel);
     host.install("");

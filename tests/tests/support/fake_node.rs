@@ -61,6 +61,7 @@ impl FakeNode {
                 client_ca: text("ca.crt"),
                 node_log_dir: folder.path().join("log"),
                 configuration: json!({"port": 10250}),
+                clock: Default::default(),
             };
             let config = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
             let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.expect("a config");
