@@ -21,7 +21,7 @@ TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast --test-threads $(TEST_THREADS)" || echo "test --no-fail-fast")
 
-.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench failover machine soak tools clean
+.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench coverage failover machine soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -86,6 +86,14 @@ bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress
 	$(CARGO) build --release --locked -p knarr
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
+
+# Built into a folder of its own (target/llvm-cov-target), from scratch. What tests are made of is not counted.
+coverage: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+coverage: ## Count the lines that unit tests run, and print a table by crate; it builds everything anew, in a folder of its own.
+	@scripts/install-tools coverage
+	$(CARGO) llvm-cov --locked --workspace --exclude tests --exclude benches --exclude testkit --exclude fuzz --lib --bins --ignore-run-fail \
+		--ignore-filename-regex '(/tests/|/tests\.rs$$|/generated/|/testkit/|/fuzz/)' --json --summary-only --output-path target/coverage.json
+	@python3 scripts/coverage_table.py target/coverage.json
 
 attack: ## Attack clusters as a peer, a pod, a node, a user of the machine and an author of objects; print what was tried and what held.
 	@scripts/install-tools test
