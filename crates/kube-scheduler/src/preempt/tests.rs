@@ -101,7 +101,8 @@ fn who_may_not_preempt_is_told_why() {
     let objects = Objects::empty();
     let view = View { snapshot: &snapshot, objects: &objects };
     let check = |pod: &PodInfo, failure: &Failure, expected: Result<(), &str>| {
-        assert_eq!(is_eligible(view, pod, failure), expected.map_err(str::to_owned));
+        let found = is_eligible(view, pod, failure).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map_err(str::to_owned));
     };
     let nobody = Failure::default();
     check(&pod("p", 9, json!({})), &nobody, Ok(()));

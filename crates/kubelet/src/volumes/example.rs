@@ -18,7 +18,7 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
         make_folder(&folder)?;
         files::write_whole(&folder.join("greeting"), format!("hello {namespace}\n"), 0o644)
     });
-    written.await.map_err(|error| Problem::io("write greeting", error))?;
+    written.await?;
     Ok(Volume::Path { path, read_only: true })
 }
 
