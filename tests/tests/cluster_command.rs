@@ -261,7 +261,7 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     let archive = cluster.folder().with_extension("tar");
     std::fs::write(&archive, registry::Image::saying("loaded").archive("shop.example/word:1")).unwrap();
     let said = cluster.ok(&["load", name, archive.to_str().unwrap()]);
-    assert_eq!(said, "shop.example/word:1 is on 2 nodes\n");
+    assert_eq!(said, "loaded shop.example/word:1 on 2 nodes\n");
     let word_of = |node: &str| {
         let layers = cluster.folder().join(node).join("data/runtime/images/layers");
         let found = std::fs::read_dir(layers).unwrap().flatten().map(|layer| layer.path().join("fs/word"));

@@ -172,8 +172,15 @@ async fn the_demo_image_runs_in_containerd() {
     let (url, program) = (format!("http://{address}:8080/hostname"), containerd.folder.path().join("demo"));
     std::fs::write(&program, demo_image::program()).unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let got = containerd.node.run(|| Command::new(&program).args(["get", &url]).output().unwrap()).unwrap();
-    assert_eq!(String::from_utf8_lossy(&got.stdout), "web\n", "{}", String::from_utf8_lossy(&got.stderr));
+    // It is started, which does not mean that it listens.
+    loop {
+        let got = containerd.node.run(|| Command::new(&program).args(["get", &url]).output().unwrap()).unwrap();
+        if got.stdout == b"web\n" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&got.stderr));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 
     let config = v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
