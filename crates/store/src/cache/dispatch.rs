@@ -40,8 +40,12 @@ impl Table {
         self.resources.write().entry(prefix.clone()).or_insert_with(|| make(prefix)).clone()
     }
 
-    pub fn remove(&self, storage: &str) -> Option<Arc<Resource>> {
-        self.resources.write().remove(prefix(storage).as_str())
+    /// Ends a resource while no change can be routed past it: a watcher that is not ended yet has been shown all that is published.
+    pub fn remove(&self, storage: &str) {
+        let mut resources = self.resources.write();
+        if let Some(resource) = resources.remove(prefix(storage).as_str()) {
+            resource.close();
+        }
     }
 
     pub fn close(&self) {

@@ -70,9 +70,7 @@ impl Cache {
 
     /// Forgets a resource; its watchers end.
     pub async fn unregister(&self, storage: &str) {
-        if let Some(resource) = self.table.remove(storage) {
-            resource.close();
-        }
+        self.table.remove(storage);
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {

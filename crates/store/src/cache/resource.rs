@@ -72,7 +72,7 @@ impl Resource {
         }
         let published = self.published.get();
         let state = self.state.read();
-        (published.max(state.seen), state.having(at, value, prefix))
+        (state.revision(published), state.having(at, value, prefix))
     }
 
     /// The same, and a watcher that starts exactly behind it.
@@ -84,7 +84,7 @@ impl Resource {
         if !by_field.is_kept() {
             by_field.keep(at, items.values());
         }
-        let (revision, items) = (published.max(state.seen), state.having(at, &value, &prefix));
+        let (revision, items) = (state.revision(published), state.having(at, &value, &prefix));
         let end = state.history.end();
         let watcher = self.watcher_of(&mut state, scope, end, revision);
         Some((revision, items, watcher))

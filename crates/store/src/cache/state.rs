@@ -74,7 +74,16 @@ impl State {
 
     /// The state now. What is published was applied before, so it may be older than the state, never newer.
     pub fn snapshot(&self, published: Revision) -> Snapshot {
-        Snapshot { revision: published.max(self.seen), items: self.items.clone() }
+        Snapshot { revision: self.revision(published), items: self.items.clone() }
+    }
+
+    /// The revision that this state shows, where `published` was read before it was locked. A resource that is gone shows no more
+    /// than it had seen: whoever still holds it would otherwise go on from a revision whose changes it never got.
+    pub fn revision(&self, published: Revision) -> Revision {
+        match self.phase {
+            Phase::Gone => self.seen,
+            Phase::Loading { .. } | Phase::Ready => published.max(self.seen),
+        }
     }
 
     /// The objects below a prefix whose field has that value.
