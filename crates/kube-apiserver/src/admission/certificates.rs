@@ -119,7 +119,7 @@ async fn demand(
             return Ok(());
         }
     }
-    Err(request.forbidden(object, &format!("{why} {signer:?}")))
+    Err(request.forbidden(object, format!("{why} {signer:?}")))
 }
 
 /// Whom a certificate is asked for.

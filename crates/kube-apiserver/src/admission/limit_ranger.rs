@@ -38,7 +38,7 @@ impl Plugin for LimitRanger {
             match problems.as_slice() {
                 [] => {}
                 [one] => return Err(request.forbidden(Some(object), one)),
-                many => return Err(request.forbidden(Some(object), &format!("[{}]", many.join(", ")))),
+                many => return Err(request.forbidden(Some(object), format!("[{}]", many.join(", ")))),
             }
         }
         Ok(())

@@ -28,7 +28,7 @@ impl Plugin for PodResizeValidator {
             return Ok(());
         }
         let Some(node) = request.app.views.one("nodes", "", name) else {
-            return Err(request.forbidden(Some(pod), &format!("node {name:?} not found")));
+            return Err(request.forbidden(Some(pod), format!("node {name:?} not found")));
         };
         let refused = unsupported(&node)
             .map(|why| ("UnsupportedPlatform", why))

@@ -58,7 +58,7 @@ async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Arc<Value
     }
     match class {
         Some(class) => Ok(Some(class)),
-        None => Err(request.forbidden(Some(pod), &format!("no PriorityClass with name {name} was found"))),
+        None => Err(request.forbidden(Some(pod), format!("no PriorityClass with name {name} was found"))),
     }
 }
 

@@ -50,7 +50,7 @@ async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Arc<Value
     request.app.cache.fresh().await.map_err(store_status)?;
     match look() {
         Some(class) => Ok(Some(class)),
-        None => Err(request.forbidden(Some(pod), &format!("pod rejected: RuntimeClass {name:?} not found"))),
+        None => Err(request.forbidden(Some(pod), format!("pod rejected: RuntimeClass {name:?} not found"))),
     }
 }
 
