@@ -113,7 +113,10 @@ fn with_build_scripts() -> (BTreeSet<String>, BTreeSet<String>) {
     // by name what only procedural macros need; they are built on the way.
     let tree = cargo(&["tree", "-p", WHOLE, "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]);
     let parts: BTreeSet<String> = tree.lines().filter_map(part).collect();
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1"])).unwrap();
+    // Of this platform only: a build has brought nothing of others to a machine that had nothing.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata = cargo(&["metadata", "--format-version", "1", "--filter-platform", &platform]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let (mut foreign, mut own) = (BTreeSet::new(), BTreeSet::new());
     for package in metadata["packages"].as_array().unwrap() {
         let text = |key: &str| package[key].as_str().unwrap_or_default();

@@ -34,7 +34,7 @@ impl Plugin for NamespaceLifecycle {
         };
         if request.operation == Operation::Create && is_terminating(&namespace) {
             return Err(terminating(
-                request.forbidden(Some(object), &terminating_why(request.namespace)),
+                request.forbidden(Some(object), terminating_why(request.namespace)),
                 request.namespace,
             ));
         }
