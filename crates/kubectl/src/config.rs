@@ -322,6 +322,10 @@ fn client_config(server: &str, name: &str, cluster: &Value, user: Value, flags: 
         config.proxy_url = Some(proxy.parse().map_err(|error| Failure::message(format!("proxy-url: {error}")))?);
     }
     config.root_cert = authorities(name, cluster)?;
+    // The CAs of the machine are loaded only where they are asked: a machine may have none.
+    if config.accept_invalid_certs || config.cluster_url.scheme_str() != Some("https") {
+        config.root_cert.get_or_insert_default();
+    }
     config.auth_info = serde_json::from_value(user)
         .map_err(|error| Failure::message(format!("cannot decode the user of the kubeconfig: {error}")))?;
     if flags.given("as-user-extra") {

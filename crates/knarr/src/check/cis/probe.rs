@@ -63,6 +63,8 @@ fn client_hello(suites: &[u16]) -> Vec<u8> {
 pub async fn anonymous_code(url: &str, path: &str) -> Option<u16> {
     let mut config = kube::Config::new(url.parse().ok()?);
     config.accept_invalid_certs = true;
+    // Otherwise the CAs of the machine are loaded, which may have none.
+    config.root_cert = Some(Vec::new());
     config.connect_timeout = Some(TIMEOUT);
     let client = kube::Client::try_from(config).ok()?;
     let request = http::Request::get(path).body(kube::client::Body::empty()).ok()?;
