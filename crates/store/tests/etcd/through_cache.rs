@@ -153,6 +153,9 @@ impl Store for Cached {
     }
 
     async fn compact(&self, before: Revision) -> Result<(), StoreError> {
+        // A cache that lags behind what is compacted lists anew and has no history before that, which is its right, but not what the
+        // suite asks about.
+        self.cache.fresh().await?;
         self.compacted.send_replace(before);
         self.cache.store().compact(before).await
     }
