@@ -101,7 +101,8 @@ impl Host {
     /// The first steps of everybody: a Deployment, a Service that answers, and what it costs.
     fn tour(&mut self) {
         self.apply(WEB);
-        self.kubectl_until("the pods run", "rollout status deployment/web --timeout=10s");
+        let why = "kubectl get events; kubectl describe pods -l app=web; kubectl logs -l app=web --previous";
+        self.kubectl_until("the pods run", &format!("rollout status deployment/web --timeout=10s || {{ {why}; false; }}"));
         self.answers();
         self.kubectl_until("the node is measured", "top node");
         let pods = self.kubectl_until("the pods are measured", "top pods --no-headers | grep -c ^web- | grep -x 2");
@@ -352,20 +353,28 @@ fn a_second_machine_joins() {
     host.kubectl_until("it is back", "wait --for=condition=Ready node/second --timeout=10s");
 }
 
-/// The tour on kernels that users have besides.
+/// A kernel without what containers are started with is refused in one sentence, and the control plane runs there all the same.
 #[test]
 fn an_older_kernel() {
-    other_kernel(Kernel::Old);
+    let Some(parts) = parts_of_all(Kernel::Old) else { return };
+    let mut host = Host::boot(&parts, &Config { kernel: Kernel::Old, ..Config::default() });
+    let release = host.0.ok("uname -r").trim().to_owned();
+    say(&format!("on {release}"));
+    let (code, output) = host.0.run("/mnt/knarr server --data-dir /var/tmp/refused 2>&1").unwrap();
+    assert_ne!(code, 0, "{output}");
+    let sentence = format!("kernel: Linux {release} is too old for containers of knarr: boot 5.12 or newer");
+    assert!(output.contains(&sentence), "{output}");
+    host.0.ok("/mnt/knarr install server --disable-agent");
+    host.kubectl_until("the API answers", "create configmap there");
+    host.0.reboot().unwrap();
+    host.kubectl_until("the API answers again", "get configmap there");
 }
 
+/// The tour on the next kernel that users will have.
 #[test]
 fn a_newer_kernel() {
-    other_kernel(Kernel::New);
-}
-
-fn other_kernel(kernel: Kernel) {
-    let Some(parts) = parts_of_all(kernel) else { return };
-    let mut host = Host::boot(&parts, &Config { kernel, ..Config::default() });
+    let Some(parts) = parts_of_all(Kernel::New) else { return };
+    let mut host = Host::boot(&parts, &Config { kernel: Kernel::New, ..Config::default() });
     say(&format!("on {}", host.0.ok("uname -r").trim()));
     host.install("");
     host.tour();

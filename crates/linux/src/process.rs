@@ -153,25 +153,7 @@ pub fn kill_pidfd(pidfd: BorrowedFd, signal: i32) -> io::Result<()> {
 pub fn close_from_on_exec(first: u32) -> io::Result<()> {
     // SAFETY: only sets a flag on descriptors, none is closed here.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if result == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        // Kernels before 5.11 do not know the flag.
-        error if error.raw_os_error() == Some(libc::EINVAL) => close_each_on_exec(first),
-        error => Err(error),
-    }
-}
-
-/// The same, one by one.
-fn close_each_on_exec(first: u32) -> io::Result<()> {
-    let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
-    let open: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for descriptor in open.into_iter().filter(|descriptor| i64::from(*descriptor) >= i64::from(first)) {
-        // SAFETY: only sets a flag; the one that the list was read with is closed by now, which is fine.
-        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    Ok(())
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Closes every descriptor. Only for a process that owns none in Rust any more and never returns.

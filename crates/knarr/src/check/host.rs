@@ -151,6 +151,9 @@ fn calls_refused() -> Vec<&'static str> {
     if rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).is_err_and(is_refused) {
         refused.push("pidfd_open");
     }
+    if linux::mount::set_attributes_is_refused() {
+        refused.push("mount_setattr");
+    }
     refused
 }
 

@@ -47,7 +47,7 @@ fn what_makes_a_node_impossible_is_said_with_what_to_do() {
     check(
         |host| host.release = "4.19.0-27-amd64".into(),
         Missing,
-        "kernel: Linux 4.19.0-27-amd64 is too old for containers of knarr: boot 5.6 or newer",
+        "kernel: Linux 4.19.0-27-amd64 is too old for containers of knarr: boot 5.12 or newer",
     );
     check(
         |host| host.calls_refused = vec!["openat2"],
