@@ -102,7 +102,10 @@ impl Host {
     fn tour(&mut self) {
         self.apply(WEB);
         let why = "kubectl get events; kubectl describe pods -l app=web; kubectl logs -l app=web --previous";
-        self.kubectl_until("the pods run", &format!("rollout status deployment/web --timeout=10s || {{ {why}; false; }}"));
+        self.kubectl_until(
+            "the pods run",
+            &format!("rollout status deployment/web --timeout=10s || {{ {why}; false; }}"),
+        );
         self.answers();
         self.kubectl_until("the node is measured", "top node");
         let pods = self.kubectl_until("the pods are measured", "top pods --no-headers | grep -c ^web- | grep -x 2");

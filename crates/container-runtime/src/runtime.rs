@@ -79,8 +79,8 @@ impl ContainerRuntime {
         // What a pod mounts below it must not spread over the host.
         linux::mount::make_private(&config.state_dir)
             .map_err(|error| failed("mount directory of the runtime", error))?;
-        let shim_program = linux::mount::read_only_view(&config.shim_program)
-            .map_err(|error| failed("open shim program", error))?;
+        let shim_program =
+            linux::mount::read_only_view(&config.shim_program).map_err(|error| failed("open shim program", error))?;
         let mut host = Host::detect();
         crate::apparmor::load(&mut host).await;
         let inner = Arc::new(Inner {
