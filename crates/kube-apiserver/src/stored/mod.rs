@@ -63,6 +63,10 @@ impl Store for Readable {
     async fn compact(&self, before: Revision) -> Result<(), StoreError> {
         self.0.compact(before).await
     }
+
+    async fn forget_past(&self) -> Result<(), StoreError> {
+        self.0.forget_past().await
+    }
 }
 
 fn entry(entry: Entry) -> Entry {
