@@ -48,6 +48,10 @@ pub fn flags(config: &Config) -> Flags {
     set("enable-admission-plugins", on.join(","));
     set("enable-bootstrap-token-auth", options.bootstrap_tokens.to_string());
     set("enable-priority-and-fairness", config.flow.enabled.to_string());
+    let encryption = &options.encryption;
+    let own = encryption.own_file.as_deref().filter(|path| path.exists());
+    set("encryption-provider-config", path(encryption.file.as_deref().or(own)));
+    set("encryption-provider-config-automatic-reload", encryption.reload.to_string());
     set("event-ttl", duration::written_positive(config.event_ttl));
     set("kubelet-preferred-address-types", options.kubelet_address_types.join(","));
     set("max-mutating-requests-inflight", config.flow.writing_max.to_string());

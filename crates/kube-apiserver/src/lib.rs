@@ -21,6 +21,7 @@ pub mod authn;
 pub mod authz;
 pub mod flowcontrol;
 pub mod audit;
+pub mod encryption;
 pub mod pki;
 
 mod start;
@@ -141,6 +142,8 @@ pub enum Error {
     Authentication(#[from] authn::oidc::Error),
     #[error(transparent)]
     Authorization(#[from] authz::config::Error),
+    #[error("encryption configuration")]
+    Encryption(#[from] encryption::Error),
     #[error("read token file: {0}")]
     Tokens(String),
     #[error("{0}")]
