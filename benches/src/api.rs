@@ -1,5 +1,6 @@
 //! The API server as its clients meet it: a release build in a process of its own, over TLS, as administrator.
 
+mod encryption;
 mod reads;
 mod watches;
 mod writes;
@@ -15,7 +16,7 @@ use crate::report::{self, Better};
 use crate::{process, upstream};
 
 const PODS: usize = 10_000;
-const PARTS: [&str; 6] = ["start", "create", "get", "list", "watch", "patch"];
+const PARTS: [&str; 7] = ["start", "create", "encryption", "get", "list", "watch", "patch"];
 
 pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -28,6 +29,9 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("create") {
         writes::creates(&ready_server().await?).await?;
+    }
+    if wanted("encryption") {
+        encryption::costs().await?;
     }
     if wanted("patch") {
         writes::patches(&ready_server().await?).await?;
@@ -76,7 +80,11 @@ async fn start() -> anyhow::Result<()> {
 
 /// A new server in which pods can be created.
 async fn ready_server() -> anyhow::Result<Server> {
-    let server = Server::start_api(&[])?;
+    ready_server_with(&[]).await
+}
+
+async fn ready_server_with(flags: &[&str]) -> anyhow::Result<Server> {
+    let server = Server::start_api(flags)?;
     let mut connection = Connection::open(&server.client()?, Protocol::Http1).await?;
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
     let path = "/api/v1/namespaces/default/serviceaccounts";

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use kube_apiserver::audit;
+use kube_apiserver::{StorageMedia, audit, encryption};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -52,6 +52,18 @@ pub struct Flags {
     /// Time to wait before retrying a failed audit webhook request.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_INITIAL_BACKOFF", default_value = "10s", value_parser = crate::leader::duration)]
     audit_webhook_initial_backoff: Duration,
+    /// EncryptionConfiguration file: which resources are encrypted in the store, and with which keys or KMS plugins.
+    #[arg(long, env = "KNARR_ENCRYPTION_PROVIDER_CONFIG")]
+    encryption_provider_config: Option<PathBuf>,
+    /// Reload the EncryptionConfiguration when the file changes.
+    #[arg(long, env = "KNARR_ENCRYPTION_PROVIDER_CONFIG_AUTOMATIC_RELOAD", default_value_t = false,
+        action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    encryption_provider_config_automatic_reload: bool,
+    /// Form in which objects of built-in kinds are stored: application/json, or application/vnd.kubernetes.protobuf as
+    /// upstream by default. Both are read.
+    #[arg(long, env = "KNARR_STORAGE_MEDIA_TYPE", default_value = "application/json",
+        value_parser = ["application/json", "application/vnd.kubernetes.protobuf"])]
+    storage_media_type: String,
 }
 
 impl Flags {
@@ -62,6 +74,24 @@ impl Flags {
             writing_max: self.max_mutating_requests_inflight,
             ..Default::default()
         }
+    }
+
+    pub fn storage_media(&self) -> StorageMedia {
+        let is_protobuf = self.storage_media_type == StorageMedia::Protobuf.name();
+        if is_protobuf { StorageMedia::Protobuf } else { StorageMedia::Json }
+    }
+
+    /// What is encrypted: as the file says.
+    pub fn encryption(&self) -> anyhow::Result<encryption::Settings> {
+        anyhow::ensure!(
+            !self.encryption_provider_config_automatic_reload || self.encryption_provider_config.is_some(),
+            "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+        );
+        Ok(encryption::Settings {
+            file: self.encryption_provider_config.clone(),
+            reload: self.encryption_provider_config_automatic_reload,
+            ..encryption::Settings::default()
+        })
     }
 
     /// What is audited, and where to: as upstream, nothing unless it was asked for.

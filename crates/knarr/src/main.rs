@@ -41,6 +41,7 @@ mod dashboard;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
+mod secrets_encrypt;
 mod token;
 mod hide;
 mod image;
@@ -112,6 +113,9 @@ enum Command {
     /// Save, list or restore snapshots of the cluster's store.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Encrypt Secrets in the store of a server, and rotate the key. The server keeps running.
+    #[command(name = "secrets-encrypt", subcommand)]
+    SecretsEncrypt(secrets_encrypt::Command),
     /// Manage the etcd members of the servers (--cluster-init).
     #[command(subcommand)]
     Etcd(etcd::command::Command),
@@ -190,6 +194,7 @@ fn main() -> anyhow::Result<()> {
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
+        Command::SecretsEncrypt(command) => secrets_encrypt::run(command),
         Command::Etcd(command) => etcd::command::run(command),
         Command::Image(command) => image::run(command),
         Command::Cluster(flags) => cluster::run(flags),
@@ -199,8 +204,11 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn shows_progress(command: &Command) -> bool {
-    use Command::{Cluster, Etcd, Image, Install, Snapshot, Token, Uninstall};
-    matches!(command, Image(_) | Token(_) | Cluster(_) | Etcd(_) | Install(_) | Uninstall(_) | Snapshot(_))
+    use Command::{Cluster, Etcd, Image, Install, SecretsEncrypt, Snapshot, Token, Uninstall};
+    matches!(
+        command,
+        Image(_) | Token(_) | Cluster(_) | Etcd(_) | Install(_) | Uninstall(_) | Snapshot(_) | SecretsEncrypt(_)
+    )
 }
 
 /// The arguments of kubectl, where this is a call of it: by the program's name, or by the first argument.

@@ -146,7 +146,18 @@ impl Flags {
     fn api_options(&self) -> anyhow::Result<kube_apiserver::Options> {
         use kube_apiserver::authz::Mode;
         let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
-        self.identity.options(defaults, self.admission.options(kube_apiserver::Options::default())?)
+        let options = self.identity.options(defaults, self.admission.options(kube_apiserver::Options::default())?)?;
+        let (encryption, storage_media) = (self.encryption()?, self.api.storage_media());
+        Ok(kube_apiserver::Options { encryption, storage_media, ..options })
+    }
+
+    /// What is encrypted: as a file says, or as `knarr secrets-encrypt` was told.
+    fn encryption(&self) -> anyhow::Result<kube_apiserver::encryption::Settings> {
+        Ok(kube_apiserver::encryption::Settings {
+            own_file: Some(crate::secrets_encrypt::file(&self.data_dir)),
+            is_shared: !self.etcd.servers.is_empty() || self.runs_etcd,
+            ..self.api.encryption()?
+        })
     }
 
     /// Puts our own names of parts in the place of those that were given, and leaves the rest.
@@ -267,12 +278,16 @@ impl Server {
         let disabled = prepare(&mut flags).await?;
         let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
         flags.make_data_dir()?;
-        let options = flags.api_options()?;
+        flags.api_options()?;
         let [stop, stop_api, stop_etcd] = std::array::from_fn(|_| CancellationToken::new());
         let etcd = storage::start_etcd(&mut flags, stop_etcd.clone()).await?;
-        let store = storage::open_store(&flags, etcd.as_ref(), &stop_api).await?;
+        let storage::Opened { store, embedded } = storage::open_store(&flags, etcd.as_ref(), &stop_api).await?;
+        let control = crate::control::Control::listen(&flags.data_dir, embedded)?;
+        // Only now is it known whether other servers use the same store.
+        let options = flags.api_options()?;
         if let Some(token) = &flags.token {
-            crate::join::server::recover(&*store, token, &flags.data_dir)
+            let readable = kube_apiserver::encryption::readable(store.clone(), &options.encryption, &stop_api).await?;
+            crate::join::server::recover(&*readable, token, &flags.data_dir)
                 .await
                 .context("restore the cluster's keys")?;
         }
@@ -280,6 +295,7 @@ impl Server {
         let config = api::config(&flags, options, etcd.is_some())?;
         let api = kube_apiserver::start(config, store, stop_api.clone()).await;
         let mut api = api.context("start API server")?;
+        control.serve_encryption(api.app.encrypted.encryption().clone());
         let issued = api.issued.take().context("the API server has issued no certificates")?;
         progress(began, "API server is ready");
         // The copies outlive the parts: what these have begun ends when it has seen its own last write.

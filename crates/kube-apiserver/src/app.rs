@@ -12,6 +12,7 @@ use crate::aggregate::Aggregator;
 use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
+use crate::encryption::Encrypted;
 use crate::flowcontrol::FlowControl;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
@@ -26,6 +27,8 @@ use crate::webhooks::Pool;
 
 pub struct App {
     pub cache: Arc<Cache>,
+    /// The store below the cache.
+    pub encrypted: Arc<Encrypted>,
     pub table: ArcSwap<Table>,
     pub views: Views,
     pub authenticator: Authenticator,

@@ -15,6 +15,9 @@ use crate::resources::KindRef;
 /// How stored values of that kind are read.
 pub fn describe(kind: KindRef) -> Describe {
     Arc::new(move |bytes| {
+        if let Some(why) = crate::encryption::reason(bytes) {
+            return Err(DescribeError::Undecrypted(why));
+        }
         let splice = machinery::codec::splice_offset(bytes)
             .ok_or_else(|| DescribeError::value("not a JSON object with metadata"))? as u32;
         if kind.selectable.is_empty() {

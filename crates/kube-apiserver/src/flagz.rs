@@ -48,6 +48,10 @@ pub fn flags(config: &Config) -> Flags {
     set("enable-admission-plugins", on.join(","));
     set("enable-bootstrap-token-auth", options.bootstrap_tokens.to_string());
     set("enable-priority-and-fairness", config.flow.enabled.to_string());
+    let encryption = &options.encryption;
+    let own = encryption.own_file.as_deref().filter(|path| path.exists());
+    set("encryption-provider-config", path(encryption.file.as_deref().or(own)));
+    set("encryption-provider-config-automatic-reload", encryption.reload.to_string());
     set("event-ttl", duration::written_positive(config.event_ttl));
     set("kubelet-preferred-address-types", options.kubelet_address_types.join(","));
     set("max-mutating-requests-inflight", config.flow.writing_max.to_string());
@@ -67,6 +71,7 @@ pub fn flags(config: &Config) -> Flags {
     set("service-account-lookup", "true".into());
     set("service-cluster-ip-range", config.service_cidr.to_string());
     set("service-node-port-range", format!("{}-{}", config.node_ports.start(), config.node_ports.end()));
+    set("storage-media-type", options.storage_media.name().into());
     set("tls-cipher-suites", cipher_suites().join(","));
     set("tls-min-version", "VersionTLS12".into());
     set("token-auth-file", path(config.token_auth_file.as_deref()));

@@ -29,6 +29,8 @@ enum Check {
     Started,
     /// That it is not about to stop.
     Stays,
+    /// That KMS plugins answer.
+    Plugins,
 }
 
 /// Upstream's names of what a server does after its start, in its order. Ours does all of it before it answers anybody:
@@ -65,10 +67,17 @@ const HOOKS: &[&str] = &[
 ];
 
 /// The checks of an endpoint, in upstream's order.
-fn checks(endpoint: &'static str) -> Vec<(&'static str, Check)> {
+fn checks(endpoint: &'static str, has_plugins: bool) -> Vec<(&'static str, Check)> {
     let mut checks = vec![("ping", Check::Answers), ("log", Check::Answers), ("etcd", Check::Store)];
     if endpoint == "readyz" {
-        checks.extend([("etcd-readiness", Check::Store), ("informer-sync", Check::Started)]);
+        checks.push(("etcd-readiness", Check::Store));
+    }
+    // A server is not restarted because of a plugin.
+    if has_plugins && endpoint != "livez" {
+        checks.push(("kms-providers", Check::Plugins));
+    }
+    if endpoint == "readyz" {
+        checks.push(("informer-sync", Check::Started));
     }
     checks.extend(HOOKS.iter().map(|name| (*name, Check::Started)));
     if endpoint == "readyz" {
@@ -86,7 +95,7 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
         "readyz" => "readyz",
         _ => return None,
     };
-    let checks = checks(endpoint);
+    let checks = checks(endpoint, app.encrypted.encryption().has_health_check());
     if let Some(name) = parts.next() {
         let (_, check) = checks.iter().find(|(known, _)| *known == name)?;
         return Some(match run(app, *check).await {
@@ -138,6 +147,7 @@ fn refused_files(app: &App) -> String {
     let reloads = [
         ("authentication-config", &app.authenticator.dynamic().reloads),
         ("authorization-config", &app.authorizer.reloads),
+        ("encryption-provider-config", &app.encrypted.encryption().reloads),
     ];
     let wrong = reloads.into_iter().filter(|(_, reloads)| reloads.wrong().is_some());
     wrong.map(|(name, _)| format!("[+]{name} ok: the changed file is refused, the old one is in use\n")).collect()
@@ -154,6 +164,8 @@ enum Unhealthy {
     Store(#[from] store::StoreError),
     #[error("the store did not answer in time")]
     StoreTimeout,
+    #[error("{0}")]
+    Plugins(String),
 }
 
 /// Why a check fails, if it does. The store is asked for real; the rest are flags.
@@ -165,6 +177,7 @@ async fn run(app: &App, check: Check) -> Result<(), Unhealthy> {
         Check::Started => Err(Unhealthy::NotStarted),
         Check::Stays if app.health.stopping.is_cancelled() => Err(Unhealthy::Stopping),
         Check::Stays => Ok(()),
+        Check::Plugins => app.encrypted.encryption().health().await.map_err(Unhealthy::Plugins),
         Check::Store => match tokio::time::timeout(STORE_TIMEOUT, app.cache.store().revision()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error.into()),
@@ -181,7 +194,10 @@ mod tests {
     #[test]
     fn upstreams_checks_have_their_names() {
         for endpoint in ["healthz", "livez", "readyz"] {
-            let names: Vec<&str> = checks(endpoint).into_iter().map(|(name, _)| name).collect();
+            let names: Vec<&str> = checks(endpoint, false).into_iter().map(|(name, _)| name).collect();
+            let with_plugins = checks(endpoint, true);
+            assert_eq!(with_plugins.iter().any(|(name, _)| *name == "kms-providers"), endpoint != "livez");
+            assert_eq!(with_plugins.len(), names.len() + usize::from(endpoint != "livez"));
             for name in ["ping", "log", "etcd", "autoregister-completion"] {
                 assert!(names.contains(&name), "{endpoint} {name}");
             }

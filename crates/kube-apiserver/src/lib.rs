@@ -21,6 +21,7 @@ pub mod authn;
 pub mod authz;
 pub mod flowcontrol;
 pub mod audit;
+pub mod encryption;
 pub mod pki;
 
 mod start;
@@ -73,6 +74,7 @@ pub use managed::{Issued, Managed};
 pub use options::Options;
 pub use reduced::{GROUP as REDUCED_GROUP, PATHS as REDUCED_PATHS};
 pub use revisions::of as revisions_of;
+pub use stored::StorageMedia;
 
 /// What the tests of this crate reach into, and nobody else.
 #[doc(hidden)]
@@ -141,6 +143,8 @@ pub enum Error {
     Authentication(#[from] authn::oidc::Error),
     #[error(transparent)]
     Authorization(#[from] authz::config::Error),
+    #[error("encryption configuration")]
+    Encryption(#[from] encryption::Error),
     #[error("read token file: {0}")]
     Tokens(String),
     #[error("{0}")]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::admission;
 use crate::authn::{self, FrontProxy};
 use crate::authz::{self, Mode};
+use crate::encryption;
+use crate::stored::StorageMedia;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -36,6 +38,10 @@ pub struct Options {
     /// Whether pods may have privileged containers.
     pub allow_privileged: bool,
     pub front_proxy: FrontProxy,
+    /// In which form objects are stored.
+    pub storage_media: StorageMedia,
+    /// What of the store is encrypted, and by what.
+    pub encryption: encryption::Settings,
     /// Which of a node's addresses its kubelet is asked at.
     pub kubelet_address_types: Vec<String>,
 }
@@ -56,6 +62,8 @@ impl Default for Options {
             admission_off: BTreeSet::new(),
             admission_on: BTreeSet::new(),
             admission: admission::Configuration::default(),
+            storage_media: StorageMedia::default(),
+            encryption: encryption::Settings::default(),
             allow_privileged: true,
             front_proxy: FrontProxy::default(),
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),

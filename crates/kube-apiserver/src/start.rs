@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{self, App, Settings};
 use crate::{
     Config, Error, admission, aggregate, allocate, audit, authn, authz, bootstrap, configuration, connections, custom,
-    flagz, flowcontrol, health, pki, resources, stored, subresources, views,
+    encryption, flagz, flowcontrol, health, pki, resources, stored, subresources, views,
 };
 
 /// A server that answers, whoever made its certificates.
@@ -31,6 +31,7 @@ pub struct Serving {
 struct Followed {
     authentication: String,
     authorization: String,
+    encryption: String,
 }
 
 pub async fn serve(
@@ -57,6 +58,8 @@ pub async fn serve(
     custom::follow::start(&app, shutdown.clone()).await?;
     refuse_unreadable(&app.table.load())?;
     aggregate::start(&app, shutdown.clone());
+    tasks::spawn(encryption::repair(app.encrypted.encryption().clone(), app.cache.clone(), shutdown.clone()));
+    tasks::spawn(encryption::keep_rewriting(app.clone(), shutdown.clone()));
     app.health.bootstrapped.store(true, Ordering::Release);
 
     let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
@@ -72,7 +75,10 @@ async fn app(
     shutdown: &CancellationToken,
 ) -> Result<(Arc<App>, Followed), Error> {
     let options = &config.options;
-    let cache = Cache::start(stored::Readable::wrap(store)).await?;
+    let (encryption, encrypting) =
+        encryption::Encryption::load(&options.encryption, config.clock.clone(), shutdown).await?;
+    let encrypted = encryption::Encrypted::new(store, encryption);
+    let cache = Cache::start(stored::Readable::wrap(encrypted.clone(), options.storage_media)).await?;
     let table = resources::built_in(&cache).await?;
     refuse_unreadable(&table)?;
     let settings = settings(config, https_port);
@@ -84,6 +90,7 @@ async fn app(
         views: views(&table),
         table: ArcSwap::from_pointee(table),
         cache,
+        encrypted,
         flow: flowcontrol::FlowControl::new(config.flow.clone()),
         authenticator,
         authorizer,
@@ -102,7 +109,7 @@ async fn app(
         flags: flagz::flags(config),
         clock: config.clock.clone(),
     };
-    Ok((Arc::new(app), Followed { authentication, authorization }))
+    Ok((Arc::new(app), Followed { authentication, authorization, encryption: encrypting }))
 }
 
 fn settings(config: &Config, https_port: u16) -> Settings {
@@ -147,6 +154,17 @@ fn follow_files(config: &Config, app: &Arc<App>, texts: Followed, shutdown: &Can
         let followed = configuration::Follow { path, text, what };
         tasks::spawn(follow_authorization(app.clone(), followed, shutdown.clone()));
     }
+    if let Some(path) = app.encrypted.encryption().follows_file() {
+        let followed = configuration::Follow { path, text: texts.encryption, what: "encryption configuration" };
+        tasks::spawn(follow_encryption(app.clone(), followed, shutdown.clone()));
+    }
+}
+
+/// Takes a changed EncryptionConfiguration over.
+async fn follow_encryption(app: Arc<App>, followed: configuration::Follow, shutdown: CancellationToken) {
+    let encryption = app.encrypted.encryption();
+    let apply = |text: String| encryption.reload(text);
+    configuration::follow(followed, &encryption.reloads, &app.clock, apply, shutdown).await;
 }
 
 /// Takes a changed AuthenticationConfiguration over.

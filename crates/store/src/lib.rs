@@ -130,4 +130,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets history before that revision.
     async fn compact(&self, before: Revision) -> Result<(), StoreError>;
+
+    /// Removes values from the disk that are no longer current, as far as this store decides that: the embedded one has none left
+    /// when it answers, etcd removes them with its next compactions.
+    async fn forget_past(&self) -> Result<(), StoreError>;
 }

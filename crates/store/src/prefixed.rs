@@ -85,6 +85,10 @@ impl Store for Prefixed {
     async fn compact(&self, before: Revision) -> Result<(), StoreError> {
         self.store.compact(before).await
     }
+
+    async fn forget_past(&self) -> Result<(), StoreError> {
+        self.store.forget_past().await
+    }
 }
 
 #[cfg(test)]

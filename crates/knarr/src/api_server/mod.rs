@@ -160,9 +160,22 @@ impl Flags {
             attached: Vec::new(),
             flow: self.limits.flow(),
             audit: self.limits.audit(),
-            options: self.options()?,
+            options: Options {
+                encryption: self.encryption()?,
+                storage_media: self.limits.storage_media(),
+                ..self.options()?
+            },
             flags: self.file_flags(),
             clock: Clock::system(),
+        })
+    }
+
+    fn encryption(&self) -> anyhow::Result<kube_apiserver::encryption::Settings> {
+        let encryption = self.limits.encryption()?;
+        Ok(kube_apiserver::encryption::Settings {
+            is_shared: true,
+            key_prefix: format!("/{}", self.etcd_prefix.trim_matches('/')),
+            ..encryption
         })
     }
 

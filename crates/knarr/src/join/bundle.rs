@@ -20,9 +20,19 @@ pub const FIELD: &str = "sealed";
 /// As it was called when the token itself sealed it.
 pub const LEGACY_FIELD: &str = "bundle";
 
-/// Keys are private, the rest is not. Those of etcd are there only where knarr runs etcd itself.
-const FILES: [&str; 8] =
-    ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub", "etcd-ca.crt", "etcd-ca.key"];
+/// Keys are private, the rest is not. Those of etcd are there only where knarr runs etcd itself, those of encryption only where it was
+/// enabled before there were several servers.
+const FILES: [&str; 9] = [
+    "ca.crt",
+    "ca.key",
+    "front-proxy-ca.crt",
+    "front-proxy-ca.key",
+    "sa.key",
+    "sa.pub",
+    "etcd-ca.crt",
+    "etcd-ca.key",
+    crate::secrets_encrypt::FILE,
+];
 const PURPOSE: &[u8] = b"knarr servers";
 const LEGACY_SALT: usize = 16;
 

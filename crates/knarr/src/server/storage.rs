@@ -68,12 +68,18 @@ pub(super) async fn start_etcd(
     Ok(Some(etcd))
 }
 
+/// The store, and itself again where it is the embedded one.
+pub(super) struct Opened {
+    pub store: Arc<dyn Store>,
+    pub embedded: Option<Arc<store::embedded::EmbeddedStore>>,
+}
+
 /// Opens the store, wherever this server keeps its objects.
 pub(super) async fn open_store(
     flags: &Flags,
     etcd: Option<&crate::etcd::Etcd>,
     shutdown: &CancellationToken,
-) -> anyhow::Result<Arc<dyn Store>> {
+) -> anyhow::Result<Opened> {
     if let Some(etcd) = etcd {
         let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("connect to etcd")?;
         crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened)
@@ -81,7 +87,7 @@ pub(super) async fn open_store(
             .context("migrate objects to etcd")?;
         let opened = Arc::new(opened);
         etcd.follow(opened.clone(), shutdown.clone());
-        return Ok(opened);
+        return Ok(Opened { store: opened, embedded: None });
     }
     if flags.etcd.servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
@@ -90,13 +96,12 @@ pub(super) async fn open_store(
         for damage in opened.damaged() {
             tracing::error!(?damage, "damaged record in the store");
         }
-        let control = crate::control::listen(&flags.data_dir, opened.clone())?;
-        tasks::spawn(control);
         let source = crate::etcd::snapshots::Source::Embedded(opened.clone());
         let (data_dir, name) = (flags.data_dir.clone(), flags.node.name());
         tasks::spawn(crate::etcd::snapshots::keep(flags.snapshots.clone(), source, data_dir, name, shutdown.clone()));
-        return Ok(opened);
+        return Ok(Opened { store: opened.clone(), embedded: Some(opened) });
     }
     let config = flags.etcd.config()?;
-    Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("connect to etcd")?))
+    let store = store::etcd::EtcdStore::connect(config).await.context("connect to etcd")?;
+    Ok(Opened { store: Arc::new(store), embedded: None })
 }

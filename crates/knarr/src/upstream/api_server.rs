@@ -25,10 +25,6 @@ pub(super) const FLAGS: Table = &[
     ("apiserver-count", Taken),
     ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
     ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
-    (
-        "encryption-provider-config",
-        Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),
-    ),
     ("egress-selector-config-file", Refused("knarr reaches nodes directly")),
     ("cors-allowed-origins", Refused("knarr answers no browsers of other sites")),
     ("admission-control", Refused("name plugins by --enable-admission-plugins and --disable-admission-plugins")),
@@ -68,7 +64,6 @@ pub(super) const FLAGS: Table = &[
     ("runtime-config-emulation-forward-compatible", Only(&["false"], "knarr emulates no other version")),
     ("min-compatibility-version", Only(&["", "1.35", "kube=1.35"], "knarr goes together with v1.35 and v1.36")),
     ("enable-logs-handler", Only(&["false"], "knarr's logs are where its standard error goes")),
-    ("encryption-provider-config-automatic-reload", Only(&["false"], "knarr does not encrypt what it stores yet")),
     ("etcd-count-metric-poll-period", Taken),
     ("etcd-db-metric-poll-interval", Taken),
     ("etcd-healthcheck-timeout", Only(&["2s"], "knarr gives etcd as long as upstream's default")),
@@ -90,10 +85,6 @@ pub(super) const FLAGS: Table = &[
     ("shutdown-delay-duration", Only(&["0", "0s"], "knarr stops without a delay")),
     ("shutdown-send-retry-after", Only(&["false"], "knarr takes no more requests once it stops")),
     ("shutdown-watch-termination-grace-period", Only(&["0", "0s"], "knarr ends watches when it stops")),
-    (
-        "storage-media-type",
-        Only(&["application/json"], "knarr stores JSON; upstream's servers read it, and knarr theirs"),
-    ),
     ("strict-transport-security-directives", Only(&[""], "knarr sends no Strict-Transport-Security header")),
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];

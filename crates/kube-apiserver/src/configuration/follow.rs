@@ -94,7 +94,7 @@ pub async fn follow<F: Future<Output = Applied>>(
 }
 
 impl Reloads {
-    fn in_use(&self, text: &str) {
+    pub(crate) fn in_use(&self, text: &str) {
         *self.hash.lock() = hash(text);
     }
 

@@ -23,6 +23,7 @@ impl Metrics {
         app.authenticator.dynamic().render(&mut page, &app.settings.identity_hash);
         app.authorizer.metrics().render(&mut page);
         app.authorizer.reloads.render(&mut page, "authorization", &app.settings.identity_hash);
+        app.encrypted.encryption().render(&mut page, &app.settings.identity_hash);
         objects(&mut page, app);
         let version = ("git_version", crate::discovery::VERSION);
         page.family(&BUILD_INFO).sample(&[version, ("major", "1"), ("minor", "36")], 1);

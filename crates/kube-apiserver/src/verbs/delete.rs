@@ -62,6 +62,7 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let resource = &call.resource;
     let filter = Filter::parse(resource, &call.target.namespace, "", &call.query)?;
     call.app.cache.fresh().await.map_err(store_status)?;
+    write::refuse_undecrypted(resource, &filter.prefix)?;
     let snapshot = resource.state()?.snapshot();
     let from: Arc<str> = filter.prefix.as_str().into();
     let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
@@ -126,7 +127,7 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
     let mut current = resource.state()?.get(key).map(|item| (item.value.clone(), item.revision));
     for _ in 0..TRIES_MAX {
         let Some((value, revision)) = &current else {
-            return Err(Status::not_found(resource.group_resource(), name));
+            return Err(write::missing(resource, key, name));
         };
         let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(key, &why))?;
         check_preconditions(resource, name, &old, options)?;

@@ -29,7 +29,7 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
             let damaged = state.damaged().into_iter().find(|(damaged, _)| damaged.as_ref() == key);
             Err(match damaged {
                 Some((key, why)) => crate::write::undecodable(&key, &why),
-                None => Status::not_found(resource.group_resource(), &call.target.name),
+                None => crate::write::missing(resource, &key, &call.target.name),
             })
         }
     }

@@ -25,7 +25,7 @@ use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 use crate::transcode::Transcoding;
-use crate::write::store_status;
+use crate::write::{refuse_undecrypted, store_status};
 
 pub async fn list(call: &Call) -> Result<Reply, Status> {
     let resource = &call.resource;
@@ -36,6 +36,7 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
         && start.is_newest()
     {
         start.wait(call).await?;
+        refuse_undecrypted(resource, &filter.prefix)?;
         let (revision, mut items) = resource.state()?.having(at, value, &filter.prefix);
         items.retain(|item| filter.matches(item));
         return answer(call, resource, revision, &filter, Page { items, last_key: None, remaining: None }).await;
@@ -61,6 +62,7 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
             Err(status) => return Err(status),
         },
     };
+    refuse_undecrypted(resource, filter.key().unwrap_or(&filter.prefix))?;
     let (snapshot, after) = start;
     let page = if filter.is_late() {
         let all = Page::take(&snapshot, &filter, after.as_deref(), 0);

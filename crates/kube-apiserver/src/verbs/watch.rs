@@ -23,7 +23,7 @@ use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 use crate::transcode::Transcoding;
-use crate::write::store_status;
+use crate::write::{refuse_undecrypted, store_status};
 
 /// How often an idle watch that wants them is sent a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -50,6 +50,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             return Err(Status::new(406, "NotAcceptable", message).with_empty_details());
         }
     };
+    refuse_undecrypted(&call.resource, filter.key().unwrap_or(&filter.prefix))?;
     let (mut initial, watcher) = match begin(&call, &filter, &options.start).await? {
         Ok(begun) => begun,
         Err(expired) => {

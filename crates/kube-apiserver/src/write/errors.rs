@@ -3,8 +3,30 @@
 use machinery::status::{Cause, Details, Status};
 use store::StoreError;
 
+use crate::resources::Resource;
+
 pub fn undecodable(key: &str, why: &dyn std::fmt::Display) -> Status {
     Status::internal(format!("unable to decode the stored object {key}: {why}"))
+}
+
+/// Why an object that the cache does not have cannot be had: there is none, or its value cannot be decrypted.
+pub(crate) fn missing(resource: &Resource, key: &str, name: &str) -> Status {
+    let undecrypted = resource.state.as_ref().and_then(|state| state.undecrypted(key));
+    match undecrypted.filter(|(found, _)| &**found == key) {
+        Some((_, why)) => Status::internal(why),
+        None => Status::not_found(resource.group_resource(), name),
+    }
+}
+
+/// A list with a value that cannot be decrypted is refused as a whole, as upstream: who deletes what a list does not show must not
+/// take it for gone.
+pub(crate) fn refuse_undecrypted(resource: &Resource, prefix: &str) -> Result<(), Status> {
+    let undecrypted = resource.state()?.undecrypted(prefix);
+    // What is no folder is one key.
+    match undecrypted.filter(|(key, _)| prefix.ends_with('/') || **key == *prefix) {
+        Some((key, why)) => Err(Status::internal(format!("unable to transform key {key:?}: {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// What a client is told when the store cannot do it.

@@ -21,11 +21,12 @@ use store::{Change, Expect, Written};
 use crate::admission;
 use crate::allocate;
 use crate::call::Call;
+use crate::encryption;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
 
-pub(crate) use errors::store_status;
 pub use errors::undecodable;
+pub(crate) use errors::{missing, refuse_undecrypted, store_status};
 
 use check::{check_changed, check_new};
 pub(crate) use prepare::keep_identity;
@@ -190,8 +191,11 @@ pub async fn update(
             current = state.get(&key);
         }
         let Some(item) = &current else {
-            return Err(Status::not_found(resource.group_resource(), name));
+            return Err(missing(resource, &key, name));
         };
+        if let Some(why) = encryption::reason(&item.value) {
+            return Err(Status::internal(why));
+        }
         let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
         let old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
         let shown = if resource.converts() { Cow::Borrowed(&old) } else { resource.shown(&old) };
@@ -272,7 +276,9 @@ async fn replace(
     let unchanged = new == *old;
     let gone = new.is_deleting() && ends(&new);
     let value = encode(resource.finish(app, new).await?);
-    if unchanged && (resource.as_stored(item.revision.0) || value == item.value) {
+    let as_stored = resource.as_stored(item.revision.0) || value == item.value;
+    // A value that another key wrote is written again, too: that is how keys are rotated.
+    if unchanged && as_stored && !app.encrypted.is_stale(key).await.map_err(store_status)? {
         return Ok(Outcome::Unchanged(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
     }
     if dry_run {

@@ -184,4 +184,8 @@ impl Store for MemoryStore {
     async fn compact(&self, _before: Revision) -> Result<(), StoreError> {
         Ok(())
     }
+
+    async fn forget_past(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }

@@ -54,7 +54,7 @@ impl Table {
         }
     }
 
-    fn all(&self) -> Vec<Arc<Resource>> {
+    pub fn all(&self) -> Vec<Arc<Resource>> {
         self.resources.read().values().cloned().collect()
     }
 

@@ -26,6 +26,9 @@ pub enum DescribeError {
     Value(Box<dyn std::error::Error + Send + Sync>),
     #[error("the decoder panicked")]
     Panicked,
+    /// It is encrypted, and cannot be decrypted now; that may change while the value does not.
+    #[error("{0}")]
+    Undecrypted(String),
 }
 
 impl DescribeError {

@@ -94,6 +94,21 @@ impl Cache {
         Ok(revision)
     }
 
+    /// Reads values again that could not be decrypted. Costs nothing where there are none.
+    pub async fn repair(&self) -> Result<(), StoreError> {
+        for resource in self.table.all() {
+            if resource.undecrypted(resource.prefix()).is_none() {
+                continue;
+            }
+            let (entries, _) = dispatch::load(&*self.store, resource.prefix(), None).await?;
+            let repaired = resource.repair(entries);
+            if repaired > 0 {
+                tracing::info!(prefix = %resource.prefix(), repaired, "decrypted values that could not be decrypted before");
+            }
+        }
+        Ok(())
+    }
+
     async fn load(&self, resource: &Resource) -> Result<(), StoreError> {
         let revision = loop {
             // Also so when an earlier call did the loading and then gave up waiting.

@@ -121,6 +121,22 @@ impl Resource {
         state.damaged().collect()
     }
 
+    /// The first key below a prefix whose value cannot be decrypted, and why.
+    pub fn undecrypted(&self, prefix: &str) -> Option<(Arc<str>, String)> {
+        self.state.read().undecrypted(prefix)
+    }
+
+    /// Takes in values that could not be decrypted before and now can. Answers how many there were.
+    pub(super) fn repair(&self, entries: Vec<Entry>) -> usize {
+        let arrivals = entries
+            .into_iter()
+            .map(|entry| self.arrival(entry.key, entry.revision, Some(entry.value), Some(entry.created)));
+        let arrivals = arrivals.collect();
+        let repaired = self.state.write().repair(arrivals);
+        self.changed.notify_waiters();
+        repaired
+    }
+
     /// Changes after that revision; `Compacted` when it is older than the kept history.
     pub fn watch(&self, after: Revision, scope: WatchScope) -> Result<Watcher, StoreError> {
         match &scope.key_prefix {

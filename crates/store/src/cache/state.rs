@@ -65,6 +65,8 @@ struct Damage {
     reason: String,
     revision: Revision,
     created: Revision,
+    /// It may become readable without being written again.
+    is_undecrypted: bool,
 }
 
 impl State {
@@ -103,7 +105,44 @@ impl State {
     }
 
     pub fn damaged(&self) -> impl Iterator<Item = (Arc<str>, String)> {
-        self.damaged.iter().map(|(key, damage)| (key.clone(), damage.reason.clone()))
+        let damaged = self.damaged.iter().filter(|(_, damage)| !damage.is_undecrypted);
+        damaged.map(|(key, damage)| (key.clone(), damage.reason.clone()))
+    }
+
+    /// The first key below a prefix whose value cannot be decrypted, and why.
+    pub fn undecrypted(&self, prefix: &str) -> Option<(Arc<str>, String)> {
+        let from: Arc<str> = prefix.into();
+        let mut below = self.damaged.range(from..).take_while(|(key, _)| key.starts_with(prefix));
+        let (key, damage) = below.find(|(_, damage)| damage.is_undecrypted)?;
+        Some((key.clone(), damage.reason.clone()))
+    }
+
+    /// Takes in values that could not be decrypted before and now can, where they have not been written since. Watchers have not seen
+    /// them and cannot be told of them in order, so they are cut and list again. Answers how many there were.
+    pub fn repair(&mut self, arrivals: Vec<Arrival>) -> usize {
+        let mut repaired = 0;
+        for Arrival { key, revision, value, created } in arrivals {
+            let Some((Ok(description), value)) = value else { continue };
+            let known = self.damaged.get(&key).filter(|damage| damage.is_undecrypted && damage.revision == revision);
+            let Some(created) = known.map(|damage| created.unwrap_or(damage.created)) else { continue };
+            self.damaged.remove(&key);
+            let item = Arc::new(Item::new(key.clone(), value, revision, created, description));
+            let before = self.items.insert(key, item.clone());
+            self.by_field.change(before.as_deref(), Some(&item));
+            repaired += 1;
+        }
+        if repaired > 0 {
+            self.cut();
+        }
+        repaired
+    }
+
+    /// Ends all watchers; whoever comes back must list first.
+    fn cut(&mut self) {
+        self.history.reset();
+        self.history.raise_floor(self.seen);
+        self.expire_exact(self.seen);
+        self.scopes.close(true);
     }
 
     /// Where in the history the changes after that revision start.
@@ -195,6 +234,15 @@ impl State {
                 self.damaged.remove(&key);
                 return self.remove(&key, revision);
             }
+            Some((Err(error @ DescribeError::Undecrypted(_)), _)) => {
+                // It is still there, only not to be read: nobody may take it for deleted.
+                let previous = self.items.remove(&key);
+                self.by_field.change(previous.as_deref(), None);
+                let created = created.or(previous.map(|item| item.created)).unwrap_or(revision);
+                self.damage(key, &error, revision, created);
+                self.cut();
+                return None;
+            }
             Some((Err(error), _)) => {
                 let previous = self.items.get(&key);
                 let created = created.or(previous.map(|item| item.created)).unwrap_or(revision);
@@ -227,7 +275,8 @@ impl State {
             tracing::error!(%key, %revision, %reason, "skipping stored value that cannot be decoded");
         }
         let created = known.map_or(created, |damage| damage.created.min(created));
-        self.damaged.insert(key, Damage { reason, revision, created });
+        let is_undecrypted = matches!(error, DescribeError::Undecrypted(_));
+        self.damaged.insert(key, Damage { reason, revision, created, is_undecrypted });
     }
 
     /// Whether the state already knows this entry, also as a damaged one.

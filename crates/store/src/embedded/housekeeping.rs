@@ -93,7 +93,7 @@ impl Drop for Housekeeper {
     }
 }
 
-fn remove(paths: &[PathBuf]) {
+pub(super) fn remove(paths: &[PathBuf]) {
     for path in paths {
         if let Err(error) = std::fs::remove_file(path) {
             // It is tried again after the next start; until then it only takes room.

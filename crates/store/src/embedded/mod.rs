@@ -190,6 +190,13 @@ impl Store for EmbeddedStore {
     async fn compact(&self, before: Revision) -> Result<(), StoreError> {
         self.shared.state.write().compact(before)
     }
+
+    /// A checkpoint takes the place of the whole log. Writes wait for it.
+    async fn forget_past(&self) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.queue.forget_past(answer)?;
+        answered.await.map_err(|_| StoreError::Unavailable("the store's writer has stopped".to_owned()))?
+    }
 }
 
 /// A watcher holds nothing but its place in the history, so a slow one costs nothing. It may find that its place

@@ -35,9 +35,13 @@ pub(super) struct Queue {
     batch_bytes_max: usize,
 }
 
+/// Who waits for the log to be replaced by a checkpoint.
+pub(super) type Forgetting = oneshot::Sender<Result<(), StoreError>>;
+
 struct Waiting {
     requests: VecDeque<(Request, OwnedSemaphorePermit)>,
     woken: bool,
+    forgetting: Vec<Forgetting>,
     /// Tells watchers of new revisions. Gone when the store closes, and that ends them.
     published: Option<watch::Sender<Revision>>,
 }
@@ -53,7 +57,7 @@ impl Queue {
     pub(super) fn new(config: &Config) -> Queue {
         let published = Some(watch::Sender::default());
         Queue {
-            waiting: Mutex::new(Waiting { requests: VecDeque::new(), woken: false, published }),
+            waiting: Mutex::new(Waiting { requests: VecDeque::new(), woken: false, forgetting: Vec::new(), published }),
             arrived: Condvar::new(),
             room: Arc::new(Semaphore::new(config.waiting_writes_max)),
             batch_writes_max: config.batch_writes_max,
@@ -106,6 +110,22 @@ impl Queue {
         Work::Batch(batch)
     }
 
+    pub(super) fn forget_past(&self, answer: Forgetting) -> Result<(), StoreError> {
+        let mut waiting = self.waiting.lock();
+        if waiting.published.is_none() {
+            return Err(StoreError::Unavailable("the store is closed".to_owned()));
+        }
+        waiting.forgetting.push(answer);
+        waiting.woken = true;
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn take_forgetting(&self) -> Vec<Forgetting> {
+        std::mem::take(&mut self.waiting.lock().forgetting)
+    }
+
     pub(super) fn wake(&self) {
         self.waiting.lock().woken = true;
         self.arrived.notify_one();
@@ -135,6 +155,8 @@ impl Queue {
     /// Drops what waits, which tells the writers that nobody will answer.
     pub(super) fn abandon(&self) {
         self.close();
-        self.waiting.lock().requests.clear();
+        let mut waiting = self.waiting.lock();
+        waiting.requests.clear();
+        waiting.forgetting.clear();
     }
 }

@@ -58,6 +58,34 @@ async fn what_was_written_is_there_after_reopening() {
     assert_eq!(batch[0].previous, Some((Bytes::from_static(b"one"), first)));
 }
 
+/// Whether any file of a folder holds that text.
+fn holds(dir: &Path, text: &str) -> bool {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+    files.into_iter().any(|content| content.windows(text.len()).any(|window| window == text.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_forgotten_past_is_off_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(Config::new(dir.path())).unwrap();
+    let first = put(&store, "/a", Expect::Absent, "the-old-value").await.unwrap();
+    let second = put(&store, "/a", Expect::At(first), "the-new-value").await.unwrap();
+    assert!(holds(dir.path(), "the-old-value"));
+    store.forget_past().await.unwrap();
+    assert!(!holds(dir.path(), "the-old-value"));
+    assert!(matches!(store.watch_from(first).await, Err(StoreError::Compacted { .. })));
+    // It can be asked for again, and writes go on.
+    store.forget_past().await.unwrap();
+    let third = put(&store, "/b", Expect::Absent, "another").await.unwrap();
+    assert_eq!(third.0, second.0 + 1);
+    drop(store);
+    let store = EmbeddedStore::open(Config::new(dir.path())).unwrap();
+    let values = [("/a".to_owned(), "the-new-value".into()), ("/b".to_owned(), "another".into())];
+    assert_eq!(all(&store).await, values);
+    assert_eq!(store.get("/a").await.unwrap().unwrap().revision, second);
+    assert_eq!(store.damaged(), []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn conforms() {
     let dir = tempfile::tempdir().unwrap();

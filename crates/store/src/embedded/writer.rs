@@ -60,6 +60,7 @@ impl Writer {
                 Work::Close => break,
             };
             self.write(requests);
+            self.forget_past();
             if self.config.clock.now_ms() >= self.trimmed_ms.saturating_add(TRIM_INTERVAL_MS) {
                 self.trim_history();
             }
@@ -142,6 +143,32 @@ impl Writer {
             source,
         })?;
         self.log.start_over(state.revision)
+    }
+
+    /// Puts a checkpoint in the place of the whole log, for those who want old values off the disk.
+    fn forget_past(&mut self) {
+        let asked = self.shared.queue.take_forgetting();
+        if asked.is_empty() {
+            return;
+        }
+        let failed = |error: &LogError| StoreError::Other(format!("cannot replace the log: {error}"));
+        let outcome = self.start_over();
+        if outcome.is_ok() {
+            let mut state = self.shared.state.write();
+            let revision = state.revision;
+            // The newest revision is never in the future.
+            if let Err(error) = state.compact(revision) {
+                tracing::error!(%error, "cannot compact the store");
+            }
+            let obsolete = self.log.take_obsolete(state.compacted);
+            drop(state);
+            // Here and not by the housekeeper: who asked wants to hear that they are gone.
+            super::housekeeping::remove(&obsolete);
+        }
+        for answer in asked {
+            // Who asked may have gone.
+            let _ = answer.send(outcome.as_ref().map(|_| ()).map_err(failed));
+        }
     }
 
     fn show(&mut self, mut batch: Batch) {

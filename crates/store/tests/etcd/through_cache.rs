@@ -159,6 +159,10 @@ impl Store for Cached {
         self.compacted.send_replace(before);
         self.cache.store().compact(before).await
     }
+
+    async fn forget_past(&self) -> Result<(), StoreError> {
+        self.cache.store().forget_past().await
+    }
 }
 
 fn entry(item: &Item) -> Entry {

@@ -129,7 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
     ),
 ];
 
-const ENCRYPTION: &str = "encrypt the disk that has <data-dir>, or give --encryption-provider-config";
+const ENCRYPTION: &str = "run `knarr secrets-encrypt enable`, or give --encryption-provider-config";
 
 pub(super) fn no_server() -> Verdict {
     Verdict::NotApplicable("this machine is not a server: run this on a server, or set --kubeconfig".into())

@@ -2,6 +2,7 @@
 
 mod memory;
 mod race;
+mod undecrypted;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
