@@ -3,6 +3,7 @@
 mod runtime;
 mod images;
 mod certificate;
+pub mod managers;
 pub mod usual_root;
 mod values;
 
@@ -107,6 +108,8 @@ pub struct Flags {
     /// Resources reserved for the rest of the host.
     #[arg(long, env = "KNARR_SYSTEM_RESERVED", value_delimiter = ',')]
     pub system_reserved: Vec<String>,
+    #[command(flatten)]
+    pub managers: managers::Flags,
     /// Unsafe sysctls that pods may set, such as net.core.*.
     #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -184,6 +187,7 @@ impl Flags {
         thresholds(&self.eviction_hard).context("--eviction-hard")?;
         grace_periods(&self.eviction_soft, &self.eviction_soft_grace_period)?;
         size(&self.container_log_max_size).context("--container-log-max-size")?;
+        self.managers.settings()?;
         registries(&self.private_registry)?;
         Ok(())
     }
@@ -249,6 +253,10 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         None => linux::file::make_private_folder(&static_pods),
     };
     made.with_context(|| format!("create {}", static_pods.display()))?;
+    let managers = flags.managers.settings()?;
+    let mut kube_reserved = pairs(&flags.kube_reserved).context("--kube-reserved")?;
+    let mut system_reserved = pairs(&flags.system_reserved).context("--system-reserved")?;
+    managers::reserve_cpus(&managers, &mut kube_reserved, &mut system_reserved);
     Ok(kubelet::Config {
         node_name: flags.name(),
         addresses: membership.addresses.clone(),
@@ -274,8 +282,10 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         },
         cgroup_root: flags.cgroup_root.clone(),
         pod_pids_limit: flags.pod_max_pids,
-        kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,
-        system_reserved: pairs(&flags.system_reserved).context("--system-reserved")?,
+        kube_reserved,
+        system_reserved,
+        managers,
+        swap_behavior: Default::default(),
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
         eviction_soft: thresholds(&flags.eviction_soft).context("--eviction-soft")?,
         eviction_soft_grace_period: grace_periods(&flags.eviction_soft, &flags.eviction_soft_grace_period)?,

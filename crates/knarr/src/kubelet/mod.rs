@@ -147,6 +147,7 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     flags.root_dir = std::path::absolute(&flags.root_dir).context("--root-dir")?;
     flags.cert_dir = std::path::absolute(&flags.cert_dir).context("--cert-dir")?;
     let file = flags.file()?;
+    file.apply_oom_score();
     let name = flags.hostname_override.clone().unwrap_or_else(crate::server::host_name);
     // Whoever watches over the kubelet asks here from the start, also while it waits for its certificate.
     if file.healthz_port != 0 {

@@ -43,6 +43,8 @@ pub(crate) fn config() -> Config {
         kube_reserved: BTreeMap::new(),
         system_reserved: BTreeMap::new(),
         eviction_hard: BTreeMap::new(),
+        managers: Default::default(),
+        swap_behavior: Default::default(),
         eviction_soft: BTreeMap::new(),
         eviction_soft_grace_period: BTreeMap::new(),
         eviction_pressure_transition_period: Duration::from_secs(300),

@@ -52,6 +52,11 @@ pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
     differing.cloned().collect()
 }
 
+/// Whether the container wishes another amount of this resource than it is granted.
+pub(crate) fn changes(memory: &Memory, container: &Container, resource: &str) -> bool {
+    changed(&granted(memory, container), &container.resources.clone().unwrap_or_default()).contains(&resource)
+}
+
 /// The conditions that tell about a change: type, reason, message.
 pub fn condition(state: &ResizeState) -> (&'static str, Option<String>, Option<String>) {
     match state {

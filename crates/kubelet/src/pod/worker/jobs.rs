@@ -121,7 +121,7 @@ impl Worker {
         let granted = resize::granted(&self.memory, &wished);
         let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
         // The pod's own group grows before its container and is never smaller than it.
-        if let Err(error) = self.shared.cgroups.create_or_update(&pod) {
+        if let Err(error) = self.shared.cgroups.create_or_update(&pod, self.shared.cpu_quota(&pod)) {
             tracing::warn!(pod = spec::full_name(&pod), %error, "cannot update pod cgroup");
         }
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
