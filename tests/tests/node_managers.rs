@@ -7,7 +7,7 @@ mod node;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use node::{Node, is_ready, restarts, script};
+use node::{Node, container_id, is_ready, restarts, script};
 use serde_json::{Value, json};
 use testkit::devices::resources;
 
@@ -15,9 +15,11 @@ fn root(node: &Node) -> PathBuf {
     node.server.data_dir().join("kubelet")
 }
 
-/// The processors that a container's processes may run on, as the kernel says inside.
+/// The processors that a pod's container may run on, as the kernel says of its processes.
 fn allowed(node: &Node, pod: &str) -> String {
-    let status = node.exec(pod, &["cat", "/proc/self/status"]);
+    let processes = node.processes(&container_id(&node.pod(pod)));
+    let first = processes.keys().next().unwrap_or_else(|| panic!("{pod} has no process"));
+    let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.unwrap_or_else(|| panic!("no processors in {status}")).trim().to_owned()
 }

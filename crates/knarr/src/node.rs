@@ -4,6 +4,7 @@ mod runtime;
 mod images;
 mod certificate;
 pub mod managers;
+mod credential_providers;
 pub mod usual_root;
 mod values;
 
@@ -20,6 +21,7 @@ use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
 
 pub use self::certificate::own_certificate;
+pub use self::credential_providers::Flags as CredentialProviders;
 pub use self::images::built_in_images;
 use self::runtime::registries;
 pub use self::runtime::{last_bridge_addresses, runtime, runtime_config, state_dir};
@@ -110,6 +112,8 @@ pub struct Flags {
     pub system_reserved: Vec<String>,
     #[command(flatten)]
     pub managers: managers::Flags,
+    #[command(flatten)]
+    pub credential_providers: credential_providers::Flags,
     /// Unsafe sysctls that pods may set, such as net.core.*.
     #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -188,6 +192,7 @@ impl Flags {
         grace_periods(&self.eviction_soft, &self.eviction_soft_grace_period)?;
         size(&self.container_log_max_size).context("--container-log-max-size")?;
         self.managers.settings()?;
+        self.credential_providers.settings()?;
         registries(&self.private_registry)?;
         Ok(())
     }
@@ -300,6 +305,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         node_lease_duration: Duration::from_secs(40),
         power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
+        credential_providers: flags.credential_providers.settings()?,
         image_pulls_max: IMAGE_PULLS_MAX,
         clock: Clock::system(),
         shown: kubelet::Shown {

@@ -68,6 +68,8 @@ pub struct Config {
     pub power_off: Arc<crate::shutdown::PowerOff>,
     /// Sysctls beyond the safe ones that pods may set, such as `net.core.*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// Programs that give credentials for images.
+    pub credential_providers: Option<crate::images::providers::Settings>,
     /// Pulls that run at the same time.
     pub image_pulls_max: usize,
     pub shown: Shown,

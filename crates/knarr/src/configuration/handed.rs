@@ -32,6 +32,8 @@ static PARTS: [Part; 5] = [
             ("eviction-soft", "eviction-soft"),
             ("eviction-soft-grace-period", "eviction-soft-grace-period"),
             ("hostname-override", "node-name"),
+            ("image-credential-provider-bin-dir", "image-credential-provider-bin-dir"),
+            ("image-credential-provider-config", "image-credential-provider-config"),
             ("image-gc-high-threshold", "image-gc-high-threshold"),
             ("image-gc-low-threshold", "image-gc-low-threshold"),
             ("kube-reserved", "kube-reserved"),

@@ -413,6 +413,7 @@ impl File {
             node_lease_duration: Duration::from_secs(self.node_lease_duration_seconds),
             power_off: Default::default(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+            credential_providers: node.credential_providers.settings()?,
             image_pulls_max: self.image_pulls_max(),
             clock: Clock::system(),
             shown: kubelet::Shown {

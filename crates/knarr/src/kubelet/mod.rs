@@ -53,6 +53,8 @@ pub struct Flags {
     #[arg(long)]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
+    credential_providers: crate::node::CredentialProviders,
+    #[command(flatten)]
     fields: Fields,
     #[command(flatten)]
     own_runtime: OwnRuntime,
@@ -224,6 +226,7 @@ impl Flags {
             network,
             container_runtime_endpoint: self.container_runtime_endpoint.clone().or_else(|| file.runtime_endpoint()),
             private_registry: self.own_runtime.private_registry.clone(),
+            credential_providers: self.credential_providers.clone(),
             ..crate::node::Flags::standard()
         };
         file.describe(&mut node);

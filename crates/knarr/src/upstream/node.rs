@@ -5,7 +5,6 @@ use super::Fate::{Field, Only, Refused, Switch, Taken};
 use super::Shape::{Amount, Flag, List, Pairs, Text, Thresholds};
 use super::Table;
 
-const NO_PROGRAMS: &str = "knarr starts no programs for credentials; use imagePullSecrets";
 const NO_DRIVER: &str = "knarr's kubelet has no storage driver, as upstream's";
 
 pub const KUBELET: Table = &[
@@ -30,8 +29,6 @@ pub const KUBELET: Table = &[
     ),
     ("read-only-port", Only(&["0"], "knarr's kubelet rejects anonymous requests")),
     ("cgroup-driver", Only(&["cgroupfs", "systemd"], "the container runtime decides")),
-    ("image-credential-provider-config", Refused(NO_PROGRAMS)),
-    ("image-credential-provider-bin-dir", Refused(NO_PROGRAMS)),
     ("lock-file", Refused("knarr's kubelet locks nothing: let systemd run one of them")),
     ("exit-on-lock-contention", Only(&["false"], "knarr's kubelet locks nothing")),
     ("runonce", Only(&["false"], "knarr's kubelet runs until it is stopped")),

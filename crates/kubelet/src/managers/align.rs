@@ -16,12 +16,32 @@ pub enum Policy {
     SingleNumaNode,
 }
 
+impl Policy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::None => "none",
+            Policy::BestEffort => "best-effort",
+            Policy::Restricted => "restricted",
+            Policy::SingleNumaNode => "single-numa-node",
+        }
+    }
+}
+
 /// `topologyManagerScope`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     #[default]
     Container,
     Pod,
+}
+
+impl Scope {
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Container => "container",
+            Scope::Pod => "pod",
+        }
+    }
 }
 
 /// What upstream takes without being told to take more.

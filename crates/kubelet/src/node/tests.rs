@@ -58,6 +58,7 @@ pub(crate) fn config() -> Config {
         node_lease_duration: Duration::from_secs(40),
         power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
+        credential_providers: None,
         image_pulls_max: 5,
         shown: Default::default(),
         clock: Default::default(),

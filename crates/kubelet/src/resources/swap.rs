@@ -16,6 +16,15 @@ pub enum SwapBehavior {
     LimitedSwap,
 }
 
+impl SwapBehavior {
+    pub fn name(self) -> &'static str {
+        match self {
+            SwapBehavior::NoSwap => "NoSwap",
+            SwapBehavior::LimitedSwap => "LimitedSwap",
+        }
+    }
+}
+
 /// What the machine has, and what is said about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swap {
