@@ -138,7 +138,8 @@ impl Runtime for ContainerRuntime {
         };
         let record = {
             let mut record = container.record.lock();
-            record.config.linux.get_or_insert_default().resources = Some(linux.clone());
+            let said = record.config.linux.get_or_insert_default().resources.get_or_insert_default();
+            *said = stats::updated(said, &linux);
             record.clone()
         };
         if container.is_running() {

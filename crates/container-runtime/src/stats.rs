@@ -78,6 +78,33 @@ pub(crate) async fn sandbox(inner: &Arc<Inner>, sandbox: &Sandbox) -> Option<v1:
 }
 
 /// Zero and empty mean that nothing is said.
+/// What a container may use after an update, which only says what changes.
+pub(crate) fn updated(
+    before: &v1::LinuxContainerResources,
+    update: &v1::LinuxContainerResources,
+) -> v1::LinuxContainerResources {
+    let number = |before: i64, update: i64| if update == 0 { before } else { update };
+    let text = |before: &String, update: &String| if update.is_empty() { before.clone() } else { update.clone() };
+    let mut unified = before.unified.clone();
+    unified.extend(update.unified.clone());
+    v1::LinuxContainerResources {
+        cpu_period: number(before.cpu_period, update.cpu_period),
+        cpu_quota: number(before.cpu_quota, update.cpu_quota),
+        cpu_shares: number(before.cpu_shares, update.cpu_shares),
+        memory_limit_in_bytes: number(before.memory_limit_in_bytes, update.memory_limit_in_bytes),
+        oom_score_adj: number(before.oom_score_adj, update.oom_score_adj),
+        cpuset_cpus: text(&before.cpuset_cpus, &update.cpuset_cpus),
+        cpuset_mems: text(&before.cpuset_mems, &update.cpuset_mems),
+        hugepage_limits: if update.hugepage_limits.is_empty() {
+            before.hugepage_limits.clone()
+        } else {
+            update.hugepage_limits.clone()
+        },
+        unified,
+        memory_swap_limit_in_bytes: number(before.memory_swap_limit_in_bytes, update.memory_swap_limit_in_bytes),
+    }
+}
+
 pub(crate) fn limits(asked: &v1::LinuxContainerResources) -> Resources {
     let said = |value: i64| (value != 0).then_some(value);
     let text = |value: &String| (!value.is_empty()).then(|| value.clone());

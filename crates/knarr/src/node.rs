@@ -3,6 +3,8 @@
 mod runtime;
 mod images;
 mod certificate;
+pub mod managers;
+mod credential_providers;
 pub mod usual_root;
 mod values;
 
@@ -19,6 +21,7 @@ use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
 
 pub use self::certificate::own_certificate;
+pub use self::credential_providers::Flags as CredentialProviders;
 pub use self::images::built_in_images;
 use self::runtime::registries;
 pub use self::runtime::{last_bridge_addresses, runtime, runtime_config, state_dir};
@@ -107,6 +110,10 @@ pub struct Flags {
     /// Resources reserved for the rest of the host.
     #[arg(long, env = "KNARR_SYSTEM_RESERVED", value_delimiter = ',')]
     pub system_reserved: Vec<String>,
+    #[command(flatten)]
+    pub managers: managers::Flags,
+    #[command(flatten)]
+    pub credential_providers: credential_providers::Flags,
     /// Unsafe sysctls that pods may set, such as net.core.*.
     #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -184,6 +191,8 @@ impl Flags {
         thresholds(&self.eviction_hard).context("--eviction-hard")?;
         grace_periods(&self.eviction_soft, &self.eviction_soft_grace_period)?;
         size(&self.container_log_max_size).context("--container-log-max-size")?;
+        self.managers.settings()?;
+        self.credential_providers.settings()?;
         registries(&self.private_registry)?;
         Ok(())
     }
@@ -249,6 +258,10 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         None => linux::file::make_private_folder(&static_pods),
     };
     made.with_context(|| format!("create {}", static_pods.display()))?;
+    let managers = flags.managers.settings()?;
+    let mut kube_reserved = pairs(&flags.kube_reserved).context("--kube-reserved")?;
+    let mut system_reserved = pairs(&flags.system_reserved).context("--system-reserved")?;
+    managers::reserve_cpus(&managers, &mut kube_reserved, &mut system_reserved);
     Ok(kubelet::Config {
         node_name: flags.name(),
         addresses: membership.addresses.clone(),
@@ -274,8 +287,10 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         },
         cgroup_root: flags.cgroup_root.clone(),
         pod_pids_limit: flags.pod_max_pids,
-        kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,
-        system_reserved: pairs(&flags.system_reserved).context("--system-reserved")?,
+        kube_reserved,
+        system_reserved,
+        managers,
+        swap_behavior: Default::default(),
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
         eviction_soft: thresholds(&flags.eviction_soft).context("--eviction-soft")?,
         eviction_soft_grace_period: grace_periods(&flags.eviction_soft, &flags.eviction_soft_grace_period)?,
@@ -290,6 +305,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         node_lease_duration: Duration::from_secs(40),
         power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
+        credential_providers: flags.credential_providers.settings()?,
         image_pulls_max: IMAGE_PULLS_MAX,
         clock: Clock::system(),
         shown: kubelet::Shown {

@@ -18,3 +18,8 @@ pub(crate) fn read(folder: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     component_base::files::write_durably(&folder.join(name), bytes, 0o600)
 }
+
+/// Upstream's checksum: 32 bits of FNV-1a over how Go's printer for hashes shows the content.
+pub(crate) fn fnv(text: &str) -> u64 {
+    u64::from(text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+}

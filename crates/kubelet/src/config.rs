@@ -50,6 +50,10 @@ pub struct Config {
     pub system_reserved: BTreeMap<String, String>,
     /// Signals and limits such as `memory.available` and `100Mi`, `nodefs.available` and `10%`.
     pub eviction_hard: BTreeMap<String, String>,
+    /// The CPU, memory and topology managers.
+    pub managers: crate::managers::Settings,
+    /// How containers use the machine's swap.
+    pub swap_behavior: crate::resources::SwapBehavior,
     pub eviction_soft: BTreeMap<String, String>,
     pub eviction_soft_grace_period: BTreeMap<String, Duration>,
     pub eviction_pressure_transition_period: Duration,
@@ -64,6 +68,8 @@ pub struct Config {
     pub power_off: Arc<crate::shutdown::PowerOff>,
     /// Sysctls beyond the safe ones that pods may set, such as `net.core.*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// Programs that give credentials for images.
+    pub credential_providers: Option<crate::images::providers::Settings>,
     /// Pulls that run at the same time.
     pub image_pulls_max: usize,
     pub shown: Shown,

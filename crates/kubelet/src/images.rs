@@ -2,6 +2,7 @@
 
 mod credentials;
 mod pulled;
+pub mod providers;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -22,7 +23,8 @@ use crate::pod::spec;
 
 pub(crate) use pulled::Pulled;
 
-use pulled::SecretUse;
+use providers::Providers;
+use pulled::{SecretUse, Use};
 
 /// Tells about one container's image, as an event.
 pub type Tell<'a> = &'a (dyn Fn(EventType, &str, String) + Send + Sync);
@@ -37,6 +39,7 @@ pub struct NotThere {
 pub struct Images {
     kubelet: Arc<Kubelet>,
     pulls: Semaphore,
+    providers: Option<Providers>,
     /// Who may have what is here.
     pulled: Pulled,
     /// One pull of an image at a time: the second finds it there.
@@ -52,10 +55,10 @@ struct Failure {
     message: String,
 }
 
-/// Credentials, and the secret that they stand in.
+/// Credentials, and whose they are; nobody's in particular where the node has them.
 struct Credential {
     auth: v1::AuthConfig,
-    source: SecretUse,
+    source: Option<Use>,
 }
 
 /// Why an image was not pulled; users read it in events and in the container's message.
@@ -82,7 +85,10 @@ enum InvalidImage {
 impl Images {
     pub fn new(kubelet: Arc<Kubelet>) -> Images {
         let pulls = Semaphore::new(kubelet.config.image_pulls_max.max(1));
+        let config = &kubelet.config;
+        let providers = config.credential_providers.as_ref();
         Images {
+            providers: providers.map(|set| Providers::new(set, kubelet.client.clone(), config.clock.clone())),
             pulled: Pulled::new(&kubelet.config.root_dir),
             kubelet,
             pulls,
@@ -218,7 +224,7 @@ impl Images {
             let auth = credential.as_ref().map(|credential| credential.auth.clone());
             match self.found_by_pull(reference, auth, sandbox.clone()).await {
                 Ok(found) => {
-                    self.remember(reference, Some((&found.id, credential.map(|credential| credential.source))));
+                    self.remember(reference, Some((&found.id, credential.and_then(|credential| credential.source))));
                     return Ok(found);
                 }
                 Err(error) => failure = Some(error),
@@ -244,7 +250,7 @@ impl Images {
     }
 
     /// What is not written down is asked of the registry again, which is slower and nothing worse.
-    fn remember(&self, reference: &str, pulled: Option<(&str, Option<SecretUse>)>) {
+    fn remember(&self, reference: &str, pulled: Option<(&str, Option<Use>)>) {
         if let Err(error) = self.pulled.end(reference, pulled, &self.kubelet.now().to_string()) {
             tracing::warn!(image = reference, %error, "cannot record image pull credentials");
         }
@@ -256,27 +262,31 @@ impl Images {
             return true;
         }
         let own = self.credentials(pod, reference).await;
-        let own: Vec<SecretUse> = own.into_iter().map(|credential| credential.source).collect();
+        let own: Vec<Use> = own.into_iter().filter_map(|credential| credential.source).collect();
         !self.pulled.must_pull(reference, id, &own)
     }
 
-    /// What the pod's secrets hold for this image.
+    /// What the pod's secrets hold for this image, and what credential providers give for it.
     async fn credentials(&self, pod: &Pod, reference: &str) -> Vec<Credential> {
         let mut all = Vec::new();
         for secret in spec::wishes(pod).image_pull_secrets.iter().flatten() {
             match self.kubelet.objects.secret(spec::namespace(pod), &secret.name).await {
                 Ok(found) => all.extend(credentials::matching(&found, reference).into_iter().map(|auth| Credential {
-                    source: SecretUse {
+                    source: Some(Use::Secret(SecretUse {
                         uid: found.metadata.uid.clone().unwrap_or_default(),
                         namespace: spec::namespace(pod).to_owned(),
                         name: secret.name.clone(),
                         credential_hash: credentials::hash(&auth),
-                    },
+                    })),
                     auth,
                 })),
                 // A missing pull secret is no error by itself: the registry may not need it.
                 Err(error) => tracing::warn!(secret = secret.name, %error, "cannot use image pull secret"),
             }
+        }
+        if let Some(providers) = &self.providers {
+            let given = providers.credentials(pod, reference).await.into_iter();
+            all.extend(given.map(|one| Credential { auth: one.auth, source: one.account.map(Use::Account) }));
         }
         all
     }

@@ -14,6 +14,7 @@ pub mod plugins;
 pub mod drivers;
 pub mod device_plugins;
 pub mod claims;
+pub mod managers;
 pub mod pod_resources;
 pub mod volumes;
 pub mod probe;
@@ -58,6 +59,8 @@ pub enum Error {
     ClientAuthority(#[from] server::AuthorityError),
     #[error("write statistics: {0}")]
     Statistics(#[from] serde_json::Error),
+    #[error(transparent)]
+    Managers(#[from] managers::StartError),
     #[error("{0}")]
     Other(String),
 }

@@ -11,6 +11,8 @@ use tonic::{Request, Response, Status};
 
 use crate::claims::{Claimed, Claims};
 use crate::device_plugins::DevicePlugins;
+use crate::managers::Managers;
+use crate::managers::memory::Block;
 use crate::pod::spec;
 use crate::pods::Pods;
 
@@ -22,6 +24,7 @@ pub struct PodResourcesServer {
     pub pods: Arc<Pods>,
     pub device_plugins: Arc<DevicePlugins>,
     pub claims: Arc<Claims>,
+    pub managers: Arc<Managers>,
 }
 
 impl PodResourcesServer {
@@ -58,13 +61,12 @@ impl PodResourcesServer {
         }
     }
 
-    /// Processors and memory of its own has no container here: nothing is pinned.
     fn of_container(&self, pod: &Pod, container: &Container) -> ContainerResources {
         ContainerResources {
             name: container.name.clone(),
             devices: self.device_plugins.of_container(spec::uid(pod), &container.name),
-            cpu_ids: Vec::new(),
-            memory: Vec::new(),
+            cpu_ids: self.managers.exclusive_cpus(spec::uid(pod), &container.name),
+            memory: memory(self.managers.memory_of(spec::uid(pod), &container.name)),
             dynamic_resources: self.claims.of_container(pod, container).into_iter().map(dynamic).collect(),
         }
     }
@@ -78,6 +80,14 @@ fn listen(folder: &Path) -> std::io::Result<UnixListener> {
         _ => {}
     }
     UnixListener::bind(socket)
+}
+
+fn memory(blocks: Vec<Block>) -> Vec<ContainerMemory> {
+    let of_block = |block: Block| {
+        let nodes = block.nodes.into_iter().map(|node| NumaNode { id: node as i64 }).collect();
+        ContainerMemory { memory_type: block.resource, size: block.size, topology: Some(TopologyInfo { nodes }) }
+    };
+    blocks.into_iter().map(of_block).collect()
 }
 
 fn dynamic(claimed: Claimed) -> DynamicResource {
@@ -108,7 +118,8 @@ impl PodResourcesLister for PodResourcesServer {
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         let devices = self.device_plugins.allocatable();
-        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids: Vec::new(), memory: Vec::new() }))
+        let memory = memory(self.managers.allocatable_memory());
+        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids: self.managers.allocatable_cpus(), memory }))
     }
 
     async fn get(&self, request: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {

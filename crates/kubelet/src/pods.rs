@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::RwLock;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// A pod as the kubelet sees it now.
 #[derive(Clone, Debug)]
@@ -21,6 +21,13 @@ pub struct PodState {
     pub sandbox: Option<String>,
     /// Whether every container has ended and nothing will be started any more.
     pub finished: bool,
+}
+
+impl PodState {
+    /// Whether the pod takes no room on the node any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.finished || matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +58,8 @@ pub struct EvictionCondition {
 pub struct Pods {
     by_uid: RwLock<HashMap<String, Entry>>,
     allocatable: RwLock<BTreeMap<String, i128>>,
+    /// Rung when a pod has ended, though its object may stay.
+    ended: Notify,
 }
 
 struct Entry {
@@ -101,8 +110,17 @@ impl Pods {
 
     /// The worker of a pod says how it is.
     pub fn set(&self, uid: &str, state: PodState, orders: &mpsc::Sender<Order>) {
+        let has_ended = state.has_ended();
         let entry = Entry { state: Arc::new(state), orders: orders.clone() };
-        self.by_uid.write().insert(uid.to_owned(), entry);
+        let before = self.by_uid.write().insert(uid.to_owned(), entry);
+        if has_ended && before.is_none_or(|before| !before.state.has_ended()) {
+            self.ended.notify_one();
+        }
+    }
+
+    /// Some pod has ended since this was waited for last.
+    pub(crate) async fn one_ended(&self) {
+        self.ended.notified().await
     }
 
     pub fn remove(&self, uid: &str) {

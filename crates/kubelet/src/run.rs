@@ -16,6 +16,7 @@ use crate::claims::Claims;
 use crate::device_plugins::DevicePlugins;
 use crate::drivers::Drivers;
 use crate::eviction::Eviction;
+use crate::managers::Managers;
 use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
 use crate::objects::Objects;
 use crate::pod::{Shared, source};
@@ -64,7 +65,8 @@ pub async fn run(
     stats.follow_volumes(volumes.clone());
     let device_plugins = Arc::new(DevicePlugins::new(&kubelet.config.root_dir, health.clone()));
     let claims = Arc::new(Claims::new(client.clone(), &kubelet.config.root_dir, &kubelet.config.node_name));
-    let devices = (device_plugins.clone(), claims.clone());
+    let managers = Arc::new(Managers::start(&kubelet.config)?);
+    let devices = (device_plugins.clone(), claims.clone(), managers.clone());
     let shared = Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone(), devices);
     let shared = Arc::new(shared.await?);
     let seen = Arc::new(NodeWatch::default());
@@ -93,7 +95,8 @@ pub async fn run(
     start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
     start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
     let handlers = plugins::Handlers { drivers, device_plugins, claims };
-    start(drive(kubelet.config.root_dir.clone(), handlers, pods.clone(), seen.clone()).boxed());
+    start(managers.clone().run(runtime, pods.clone()).boxed());
+    start(drive(kubelet.config.root_dir.clone(), handlers, managers, pods.clone(), seen.clone()).boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     start(expand::follow(volumes, pods.clone()).boxed());
@@ -109,9 +112,16 @@ pub async fn run(
 }
 
 /// Drivers and plugins of all kinds, and who asks what of theirs pods have.
-async fn drive(root: PathBuf, handlers: plugins::Handlers, pods: Arc<Pods>, seen: Arc<NodeWatch>) {
+async fn drive(
+    root: PathBuf,
+    handlers: plugins::Handlers,
+    managers: Arc<Managers>,
+    pods: Arc<Pods>,
+    seen: Arc<NodeWatch>,
+) {
     let (device_plugins, claims) = (handlers.device_plugins.clone(), handlers.claims.clone());
-    let resources = PodResourcesServer { pods, device_plugins: device_plugins.clone(), claims: claims.clone() };
+    let (of_plugins, of_claims) = (device_plugins.clone(), claims.clone());
+    let resources = PodResourcesServer { pods, device_plugins: of_plugins, claims: of_claims, managers };
     tokio::join!(
         plugins::run(&root, handlers, seen.seen()),
         resources.run(&root),

@@ -25,7 +25,9 @@ pub fn limits(asked: &v1::LinuxContainerResources, host: &Host) -> cri::Result<L
     let mut memory = LinuxMemory::default();
     let limit = Some(asked.memory_limit_in_bytes).filter(|limit| *limit != 0);
     memory.set_limit(limit);
-    if host.swap {
+    // On v2 it may be said by the kernel's own word, which says how much swap there is beside the memory.
+    let is_said = asked.unified.contains_key("memory.swap.max") && host.cgroup == linux::cgroup::Hierarchy::V2;
+    if host.swap && !is_said {
         // Without a word about swap there is none: memory and swap together are limited to the memory alone.
         let together = Some(asked.memory_swap_limit_in_bytes).filter(|limit| *limit != 0).or(limit);
         memory.set_swap(together);

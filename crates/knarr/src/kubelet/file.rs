@@ -1,5 +1,6 @@
 //! A KubeletConfiguration, as far as it is about what knarr's kubelet does. What is not set is as upstream has it.
 
+mod managers;
 #[cfg(test)]
 mod tests;
 
@@ -69,6 +70,22 @@ pub struct File {
     container_runtime_endpoint: String,
     #[serde(rename = "failCgroupV1")]
     fail_cgroup_v1: bool,
+    cpu_manager_policy: String,
+    cpu_manager_policy_options: BTreeMap<String, String>,
+    cpu_manager_reconcile_period: String,
+    #[serde(rename = "reservedSystemCPUs")]
+    reserved_system_cpus: String,
+    memory_manager_policy: String,
+    reserved_memory: Vec<managers::Reserved>,
+    topology_manager_policy: String,
+    topology_manager_scope: String,
+    topology_manager_policy_options: BTreeMap<String, String>,
+    feature_gates: BTreeMap<String, bool>,
+    fail_swap_on: bool,
+    memory_swap: managers::MemorySwap,
+    oom_score_adj: Option<i32>,
+    pods_per_core: u32,
+    merge_default_eviction_settings: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -142,6 +159,21 @@ impl Default for File {
             shutdown_grace_period_critical_pods: String::new(),
             container_runtime_endpoint: String::new(),
             fail_cgroup_v1: false,
+            cpu_manager_policy: String::new(),
+            cpu_manager_policy_options: BTreeMap::new(),
+            cpu_manager_reconcile_period: String::new(),
+            reserved_system_cpus: String::new(),
+            memory_manager_policy: String::new(),
+            reserved_memory: Vec::new(),
+            topology_manager_policy: String::new(),
+            topology_manager_scope: String::new(),
+            topology_manager_policy_options: BTreeMap::new(),
+            feature_gates: BTreeMap::new(),
+            fail_swap_on: false,
+            memory_swap: Default::default(),
+            oom_score_adj: None,
+            pods_per_core: 0,
+            merge_default_eviction_settings: false,
         }
     }
 }
@@ -164,11 +196,12 @@ impl File {
         let is_known = |name: &String| known::FIELDS.iter().any(|(known, _)| known == name);
         let (known, mut own): (Map<String, Value>, Map<String, Value>) =
             std::mem::take(&mut fields).into_iter().partition(|(name, _)| is_known(name));
-        component_config::refuse_rest(&known, known::FIELDS)?;
+        known::check(&known)?;
         // Zero is "not set" for everything but these, where it says something.
         own.retain(|name, value| {
             !component_config::says_nothing(value)
-                || (!value.is_null() && matches!(name.as_str(), "resolvConf" | "healthzPort" | "evictionHard"))
+                || (!value.is_null()
+                    && matches!(name.as_str(), "resolvConf" | "healthzPort" | "evictionHard" | "oomScoreAdj"))
         });
         let file: File = serde_json::from_value(own.into()).context("decode fields")?;
         file.check()?;
@@ -196,9 +229,14 @@ impl File {
             "tlsCertFile and tlsPrivateKeyFile belong together"
         );
         ensure!(
+            (-1000..=1000).contains(&self.oom_score_adj.unwrap_or(0)),
+            "oomScoreAdj must be between -1000 and 1000"
+        );
+        ensure!(
             !self.fail_cgroup_v1 || linux::cgroup::Cgroups::detect().hierarchy == linux::cgroup::Hierarchy::V2,
             "failCgroupV1: this machine has cgroup v1; boot it with systemd.unified_cgroup_hierarchy=1, or set it to false"
         );
+        self.check_managers()?;
         let pulls = self.max_parallel_image_pulls.unwrap_or(1);
         ensure!(
             self.serialize_image_pulls != Some(true) || pulls <= 1,
@@ -220,6 +258,14 @@ impl File {
         Some(self.container_runtime_endpoint.clone()).filter(|endpoint| !endpoint.is_empty())
     }
 
+    /// How late the kernel ends this program when memory is short, where that is said. What it may not set is told, as upstream.
+    pub fn apply_oom_score(&self) {
+        let Some(score) = self.oom_score_adj else { return };
+        if let Err(error) = std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+            tracing::warn!(%error, score, "cannot set oom_score_adj of the kubelet");
+        }
+    }
+
     pub fn power_off_periods(&self) -> crate::power_off::Periods {
         let standard = crate::power_off::Periods::default();
         let said = |text: &str| crate::leader::duration(text).ok();
@@ -237,7 +283,7 @@ impl File {
     pub fn describe(&self, node: &mut crate::node::Flags) {
         node.cluster_dns = self.cluster_dns.clone();
         node.cluster_domain = self.cluster_domain.clone();
-        node.max_pods = self.max_pods;
+        node.max_pods = self.pods_max();
         node.kubelet_port = self.port;
         node.container_log_max_size = self.container_log_max_size.clone();
         node.container_log_max_files = self.container_log_max_files;
@@ -269,6 +315,28 @@ impl File {
         periods.map(|(signal, text)| Ok((signal.clone(), duration("evictionSoftGracePeriod", text)?))).collect()
     }
 
+    /// At most so many for each processor, where that is said.
+    fn pods_max(&self) -> u32 {
+        let cpus = u32::try_from(kubelet::node::machine::read().cpus).unwrap_or(u32::MAX);
+        match self.pods_per_core {
+            0 => self.max_pods,
+            each => self.max_pods.min(each.saturating_mul(cpus)),
+        }
+    }
+
+    /// Thresholds that are said replace all the usual ones, or only those they name.
+    fn eviction_hard(&self) -> BTreeMap<String, String> {
+        match &self.eviction_hard {
+            None => default_eviction_hard(),
+            Some(said) if self.merge_default_eviction_settings => {
+                let mut all = default_eviction_hard();
+                all.extend(said.clone());
+                all
+            }
+            Some(said) => said.clone(),
+        }
+    }
+
     fn resolv_conf(&self) -> PathBuf {
         match self.resolv_conf.as_deref() {
             None => "/etc/resolv.conf".into(),
@@ -297,6 +365,9 @@ impl File {
             std::fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
         }
         let (update, report) = self.node_status_frequencies()?;
+        let managers = self.managers()?;
+        let (mut kube_reserved, mut system_reserved) = (self.kube_reserved.clone(), self.system_reserved.clone());
+        crate::node::managers::reserve_cpus(&managers, &mut kube_reserved, &mut system_reserved);
         Ok(kubelet::Config {
             node_name: node.name(),
             addresses: membership.addresses.clone(),
@@ -314,16 +385,18 @@ impl File {
             cluster_dns: self.cluster_dns.clone(),
             cluster_domain: self.cluster_domain.clone(),
             resolv_conf: self.resolv_conf(),
-            pods_max: self.max_pods,
+            pods_max: self.pods_max(),
             pod_cidr: Some(self.pod_cidr.clone()).filter(|range| !range.is_empty()),
             cgroup_root: match self.cgroup_root.as_str() {
                 "" => "/".into(),
                 root => root.into(),
             },
             pod_pids_limit: Some(self.pod_pids_limit).filter(|limit| *limit > 0),
-            kube_reserved: self.kube_reserved.clone(),
-            system_reserved: self.system_reserved.clone(),
-            eviction_hard: self.eviction_hard.clone().unwrap_or_else(default_eviction_hard),
+            kube_reserved,
+            system_reserved,
+            managers,
+            swap_behavior: self.swap_behavior()?,
+            eviction_hard: self.eviction_hard(),
             eviction_soft: self.eviction_soft.clone(),
             eviction_soft_grace_period: self.soft_grace_periods()?,
             eviction_pressure_transition_period: duration(
@@ -340,6 +413,7 @@ impl File {
             node_lease_duration: Duration::from_secs(self.node_lease_duration_seconds),
             power_off: Default::default(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+            credential_providers: node.credential_providers.settings()?,
             image_pulls_max: self.image_pulls_max(),
             clock: Clock::system(),
             shown: kubelet::Shown {

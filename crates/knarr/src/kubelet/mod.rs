@@ -53,6 +53,8 @@ pub struct Flags {
     #[arg(long)]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
+    credential_providers: crate::node::CredentialProviders,
+    #[command(flatten)]
     fields: Fields,
     #[command(flatten)]
     own_runtime: OwnRuntime,
@@ -147,6 +149,7 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     flags.root_dir = std::path::absolute(&flags.root_dir).context("--root-dir")?;
     flags.cert_dir = std::path::absolute(&flags.cert_dir).context("--cert-dir")?;
     let file = flags.file()?;
+    file.apply_oom_score();
     let name = flags.hostname_override.clone().unwrap_or_else(crate::server::host_name);
     // Whoever watches over the kubelet asks here from the start, also while it waits for its certificate.
     if file.healthz_port != 0 {
@@ -223,6 +226,7 @@ impl Flags {
             network,
             container_runtime_endpoint: self.container_runtime_endpoint.clone().or_else(|| file.runtime_endpoint()),
             private_registry: self.own_runtime.private_registry.clone(),
+            credential_providers: self.credential_providers.clone(),
             ..crate::node::Flags::standard()
         };
         file.describe(&mut node);

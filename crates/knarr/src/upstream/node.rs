@@ -5,7 +5,6 @@ use super::Fate::{Field, Only, Refused, Switch, Taken};
 use super::Shape::{Amount, Flag, List, Pairs, Text, Thresholds};
 use super::Table;
 
-const NO_PROGRAMS: &str = "knarr starts no programs for credentials; use imagePullSecrets";
 const NO_DRIVER: &str = "knarr's kubelet has no storage driver, as upstream's";
 
 pub const KUBELET: Table = &[
@@ -29,10 +28,7 @@ pub const KUBELET: Table = &[
         Only(&["30s"], "knarr's kubelet remembers what is forbidden for 30 seconds, as upstream's default"),
     ),
     ("read-only-port", Only(&["0"], "knarr's kubelet rejects anonymous requests")),
-    ("fail-swap-on", Only(&["false"], "knarr runs where there is swap")),
     ("cgroup-driver", Only(&["cgroupfs", "systemd"], "the container runtime decides")),
-    ("image-credential-provider-config", Refused(NO_PROGRAMS)),
-    ("image-credential-provider-bin-dir", Refused(NO_PROGRAMS)),
     ("lock-file", Refused("knarr's kubelet locks nothing: let systemd run one of them")),
     ("exit-on-lock-contention", Only(&["false"], "knarr's kubelet locks nothing")),
     ("runonce", Only(&["false"], "knarr's kubelet runs until it is stopped")),
@@ -42,7 +38,7 @@ pub const KUBELET: Table = &[
     ("maximum-dead-containers", Only(&["-1"], "knarr removes dead containers as upstream's default")),
     ("experimental-mounter-path", Only(&[""], "knarr mounts by itself")),
     ("experimental-allocatable-ignore-eviction", Only(&["false"], "knarr sets thresholds of eviction aside")),
-    ("reserved-memory", Refused("knarr's kubelet has no memory manager")),
+    ("reserved-memory", Refused("give reservedMemory in the file of --config")),
     // Fields of the configuration.
     ("allowed-unsafe-sysctls", Field("allowedUnsafeSysctls", List)),
     ("cgroups-per-qos", Field("cgroupsPerQOS", Flag)),
@@ -65,6 +61,7 @@ pub const KUBELET: Table = &[
     ("eviction-soft", Field("evictionSoft", Thresholds)),
     ("eviction-soft-grace-period", Field("evictionSoftGracePeriod", Pairs)),
     ("fail-cgroupv1", Field("failCgroupV1", Flag)),
+    ("fail-swap-on", Field("failSwapOn", Flag)),
     ("file-check-frequency", Field("fileCheckFrequency", Text)),
     ("hairpin-mode", Field("hairpinMode", Text)),
     ("http-check-frequency", Field("httpCheckFrequency", Text)),

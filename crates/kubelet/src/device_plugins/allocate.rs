@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::choose::{self, AllocateError, Choice, Wanted};
+use super::choose::{self, AllocateError, Choice, Offer, Wanted};
 use super::container::{self, Options};
-use super::state::{Connected, Ids};
+use super::state::{Connected, Ids, State};
 use super::{DevicePlugins, state};
+use crate::managers::Mask;
 use crate::pod::{spec, totals};
 
 /// Devices that a pod's init containers had, by resource: later containers get them first.
-type Reusable = BTreeMap<String, Ids>;
+pub(crate) type Reusable = BTreeMap<String, Ids>;
 
 impl DevicePlugins {
     /// Whether anything of this pod is for plugins to give.
@@ -25,29 +26,31 @@ impl DevicePlugins {
         self.state.lock().known()
     }
 
-    /// Gives a pod that the node takes its devices. `active` are the pods that may have any; unknown until the API has said which there are.
-    pub(crate) async fn allocate(&self, pod: &Pod, active: Option<&HashSet<String>>) -> Result<(), AllocateError> {
+    /// Only these pods have any; unknown until the API has said which there are.
+    pub(crate) fn retain(&self, active: Option<&HashSet<String>>) {
         if let Some(active) = active {
             self.state.lock().retain(active);
         }
-        let mut reusable = Reusable::new();
-        for container in spec::init_containers(pod) {
-            self.allocate_container(pod, container, &reusable).await?;
-            let had = self.had(spec::uid(pod), &container.name);
-            for (resource, ids) in had {
-                let entry = reusable.entry(resource).or_default();
-                if spec::is_sidecar(container) {
-                    // It keeps them beside the others.
-                    entry.retain(|id| !ids.contains(id))
-                } else {
-                    entry.extend(ids)
-                }
-            }
-        }
-        for container in spec::regular_containers(pod) {
-            self.allocate_container(pod, container, &reusable).await?;
-            for (resource, ids) in self.had(spec::uid(pod), &container.name) {
-                reusable.entry(resource).or_default().retain(|id| !ids.contains(id));
+    }
+
+    /// Gives a container of a pod that the node takes its devices, near these memory nodes where it says so. Containers come in the order in
+    /// which they run: `reusable` is what those before have left.
+    pub(crate) async fn allocate(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        reusable: &mut Reusable,
+        near: Option<Mask>,
+    ) -> Result<(), AllocateError> {
+        self.allocate_container(pod, container, reusable, near).await?;
+        let is_init = spec::init_containers(pod).any(|init| init.name == container.name);
+        for (resource, ids) in self.had(spec::uid(pod), &container.name) {
+            let entry = reusable.entry(resource).or_default();
+            if is_init && !spec::is_sidecar(container) {
+                entry.extend(ids)
+            } else {
+                // It keeps them beside the others.
+                entry.retain(|id| !ids.contains(id))
             }
         }
         Ok(())
@@ -65,7 +68,7 @@ impl DevicePlugins {
         let missing = wanted.keys().any(|resource| self.state.lock().ids(uid, &container.name, resource).is_none());
         if missing {
             // The pod was taken by a kubelet that did not know of its devices yet.
-            self.allocate_container(pod, container, &Reusable::new()).await?;
+            self.allocate_container(pod, container, &Reusable::new(), None).await?;
         }
         for resource in wanted.keys() {
             self.pre_start(uid, &container.name, resource).await?;
@@ -92,12 +95,13 @@ impl DevicePlugins {
         pod: &Pod,
         container: &Container,
         reusable: &Reusable,
+        near: Option<Mask>,
     ) -> Result<(), AllocateError> {
         let mut is_new = false;
         for (resource, count) in self.wanted(pod, container) {
             let wanted = Wanted { uid: spec::uid(pod), container: &container.name, resource: &resource, count };
             let reusable = reusable.get(&resource).cloned().unwrap_or_default();
-            is_new |= self.allocate_one(wanted, &reusable).await?;
+            is_new |= self.allocate_one(wanted, &reusable, near).await?;
         }
         if is_new {
             self.save().map_err(AllocateError::Checkpoint)?;
@@ -106,25 +110,29 @@ impl DevicePlugins {
     }
 
     /// Whether there was anything to do.
-    async fn allocate_one(&self, wanted: Wanted<'_>, reusable: &Ids) -> Result<bool, AllocateError> {
-        let (taken, available) = match choose::look(&self.state.lock(), wanted, reusable)? {
-            Choice::Nothing => return Ok(false),
-            Choice::From { taken, available } => (taken, available),
+    async fn allocate_one(
+        &self,
+        wanted: Wanted<'_>,
+        reusable: &Ids,
+        near: Option<Mask>,
+    ) -> Result<bool, AllocateError> {
+        let look = |state: &State| -> Result<Option<Offer>, AllocateError> {
+            Ok(match choose::look(state, wanted, reusable)? {
+                Choice::Nothing => None,
+                Choice::From { taken, available } => Some(choose::offer(state, wanted, taken, available, near)),
+            })
         };
+        let Some(offer) = look(&self.state.lock())? else { return Ok(false) };
         let unknown = || AllocateError::UnknownPlugin(wanted.resource.to_owned());
         let connected = self.connected(wanted.resource).ok_or_else(unknown)?;
-        let preferred = self.preferred(&connected, wanted, &taken, &available).await?;
+        let preferred = self.preferred(&connected, wanted, &offer).await?;
         let ids = {
             // Others may have chosen meanwhile: what is available is looked at again, and nobody comes between.
             let mut state = self.state.lock();
-            match choose::look(&state, wanted, reusable)? {
-                Choice::Nothing => return Ok(false),
-                Choice::From { taken, available } => {
-                    let ids = choose::fill(taken, &available, &preferred, wanted.count);
-                    state.reserve(wanted.resource, &ids);
-                    ids
-                }
-            }
+            let Some(offer) = look(&state)? else { return Ok(false) };
+            let ids = choose::fill(offer, &preferred, wanted.count);
+            state.reserve(wanted.resource, &ids);
+            ids
         };
         let reservation = Reservation { plugins: self, resource: wanted.resource, ids: &ids };
         let answer = connected.plugin.allocate(ids.iter().cloned().collect()).await.map_err(AllocateError::Allocate)?;
@@ -138,15 +146,14 @@ impl DevicePlugins {
         &self,
         connected: &Connected,
         wanted: Wanted<'_>,
-        taken: &Ids,
-        available: &Ids,
+        offer: &Offer,
     ) -> Result<Vec<String>, AllocateError> {
-        if !connected.options.get_preferred_allocation_available || taken.len() >= wanted.count {
+        if !connected.options.get_preferred_allocation_available || offer.must.len() >= wanted.count {
             return Ok(Vec::new());
         }
-        let offered: Vec<String> = available.union(taken).cloned().collect();
+        let offered: Vec<String> = offer.from.union(&offer.must).cloned().collect();
         let size = i32::try_from(wanted.count).unwrap_or(i32::MAX);
-        let asked = connected.plugin.preferred(offered, taken.iter().cloned().collect(), size);
+        let asked = connected.plugin.preferred(offered, offer.must.iter().cloned().collect(), size);
         asked.await.map_err(AllocateError::Preferred)
     }
 
@@ -161,7 +168,7 @@ impl DevicePlugins {
     }
 
     /// What the container wants of plugins.
-    fn wanted(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
+    pub(super) fn wanted(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
         let state = self.state.lock();
         let mut wanted = requests(container);
         wanted.retain(|resource, _| state.knows(resource) && !is_by_claim(pod, &container.name, resource));

@@ -112,10 +112,8 @@ fn decode(text: &str) -> Result<devices::v1beta1::ContainerAllocateResponse, Bad
     Ok(Message::decode(&*STANDARD.decode(text)?)?)
 }
 
-/// FNV-1a over how Go's printer for hashes shows the data.
 fn checksum(data: &Data) -> u64 {
-    let text = shown(data);
-    u64::from(text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    crate::checkpoint::fnv(&shown(data))
 }
 
 fn shown(data: &Data) -> String {

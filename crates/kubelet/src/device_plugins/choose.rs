@@ -1,6 +1,7 @@
 //! Allocates devices to a container. Pure; messages are upstream's.
 
 use super::state::{Ids, State};
+use crate::managers::Mask;
 
 /// Why a container gets no devices.
 #[derive(Debug, thiserror::Error)]
@@ -83,10 +84,34 @@ pub(super) fn look(state: &State, wanted: Wanted, reusable: &Ids) -> Result<Choi
     Ok(Choice::From { taken, available })
 }
 
+/// What a container gets in any case, what its plugin may choose from, and in which order the rest is taken.
+pub(super) struct Offer {
+    pub must: Ids,
+    pub from: Ids,
+    then: Vec<Ids>,
+}
+
+/// Devices near the wanted memory nodes come first: where there are more of them than needed the plugin chooses among them, and where there
+/// are fewer all of them are taken.
+pub(super) fn offer(state: &State, wanted: Wanted, taken: Ids, available: Ids, near: Option<Mask>) -> Offer {
+    let devices = state.resources.get(wanted.resource).map(|entry| &entry.devices);
+    let nodes =
+        |id: &String| devices.and_then(|devices| devices.get(id)).map(|device| &*device.nodes).unwrap_or_default();
+    let Some(mask) = near else { return Offer { must: taken, then: vec![available.clone()], from: available } };
+    let numbers = |id: &String| nodes(id).iter().filter_map(|node| usize::try_from(*node).ok()).collect::<Vec<_>>();
+    let (with, without): (Ids, Ids) = available.iter().cloned().partition(|id| !nodes(id).is_empty());
+    let (aligned, others): (Ids, Ids) = with.into_iter().partition(|id| mask.has_any(numbers(id).into_iter()));
+    if wanted.count.saturating_sub(taken.len()) < aligned.len() {
+        return Offer { must: taken, then: vec![aligned.clone()], from: aligned };
+    }
+    Offer { must: taken.union(&aligned).cloned().collect(), from: available, then: vec![others, without] }
+}
+
 /// Takes what the plugin prefers, then the others in order. What it prefers beyond what is available does not count.
-pub(super) fn fill(mut taken: Ids, available: &Ids, preferred: &[String], count: usize) -> Ids {
-    let preferred = preferred.iter().filter(|id| available.contains(*id));
-    for id in preferred.chain(available) {
+pub(super) fn fill(offer: Offer, preferred: &[String], count: usize) -> Ids {
+    let mut taken = offer.must;
+    let preferred = preferred.iter().filter(|id| offer.from.contains(*id));
+    for id in preferred.chain(offer.then.iter().flatten()) {
         if taken.len() >= count {
             break;
         }
@@ -150,10 +175,37 @@ mod tests {
 
     #[test]
     fn what_a_plugin_prefers_comes_first() {
-        let available = ids(&["a", "b", "c"]);
         let preferred = ["c".to_owned(), "stolen".to_owned()];
-        assert_eq!(fill(ids(&["r"]), &available, &preferred, 3), ids(&["r", "c", "a"]));
-        assert_eq!(fill(ids(&[]), &available, &preferred, 1), ids(&["c"]));
-        assert_eq!(fill(ids(&["r"]), &available, &preferred, 1), ids(&["r"]));
+        let filled = |taken: &[&str], count| {
+            let available = ids(&["a", "b", "c"]);
+            let offer = offer(&State::default(), wanted("u", count), ids(taken), available, None);
+            fill(offer, &preferred, count)
+        };
+        assert_eq!(filled(&["r"], 3), ids(&["r", "c", "a"]));
+        assert_eq!(filled(&[], 1), ids(&["c"]));
+        assert_eq!(filled(&["r"], 1), ids(&["r"]));
+    }
+
+    #[tokio::test]
+    async fn devices_near_the_wanted_nodes_come_first() {
+        let mut state = State::default();
+        state.connect("x.test/r", connected(1), Instant::now());
+        let near = |id: &str, node: i64| devices::v1beta1::Device {
+            topology: Some(devices::v1beta1::TopologyInfo { nodes: vec![devices::v1beta1::NumaNode { id: node }] }),
+            ..device(id, true)
+        };
+        state.list("x.test/r", 1, vec![device("a", true), near("b", 0), near("c", 1), near("d", 1), near("e", 1)]);
+        let filled = |count, preferred: &[String]| {
+            let available = ids(&["a", "b", "c", "d", "e"]);
+            fill(offer(&state, wanted("u", count), ids(&[]), available, Some(Mask::of([1]))), preferred, count)
+        };
+        assert_eq!(filled(1, &[]), ids(&["c"]));
+        assert_eq!(filled(1, &["a".to_owned(), "e".to_owned()]), ids(&["e"]), "of those that are near");
+        assert_eq!(
+            filled(4, &[]),
+            ids(&["b", "c", "d", "e"]),
+            "those that are near others come before those near none"
+        );
+        assert_eq!(filled(4, &["a".to_owned()]), ids(&["a", "c", "d", "e"]), "but the plugin has the choice");
     }
 }

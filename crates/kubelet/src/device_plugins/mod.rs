@@ -4,6 +4,7 @@
 mod state;
 mod choose;
 mod allocate;
+mod hints;
 mod container;
 mod listing;
 mod checkpoint;
@@ -24,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::node::Health;
 use state::{Connected, State};
 
+pub(crate) use allocate::Reusable;
 pub use choose::AllocateError;
 pub use container::Options;
 pub use state::Count;

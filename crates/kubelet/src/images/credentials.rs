@@ -7,8 +7,12 @@ use serde_json::{Map, Value};
 
 /// The credentials in a secret that fit an image, the most specific first.
 pub(super) fn matching(secret: &Secret, image: &str) -> Vec<v1::AuthConfig> {
+    matching_entries(&entries(secret), image)
+}
+
+/// The same of entries as they stand in a `config.json`.
+pub(super) fn matching_entries(entries: &Map<String, Value>, image: &str) -> Vec<v1::AuthConfig> {
     let name = full_name(image);
-    let entries = entries(secret);
     let mut fitting: Vec<(&String, &Value)> = entries.iter().filter(|(key, _)| fits(key, &name)).collect();
     fitting.sort_by(|(a, _), (b, _)| trimmed(b).len().cmp(&trimmed(a).len()).then(b.cmp(a)));
     fitting.into_iter().filter_map(|(key, entry)| credential(key, entry)).collect()

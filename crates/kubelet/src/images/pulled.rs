@@ -24,11 +24,31 @@ pub(super) struct SecretUse {
     pub credential_hash: String,
 }
 
+/// A service account that a credential provider gave credentials to; upstream's file has no hash of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AccountUse {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    #[serde(skip)]
+    pub credential_hash: String,
+}
+
+/// Whose credentials opened an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Secret(SecretUse),
+    Account(AccountUse),
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_secrets: Vec<SecretUse>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kubernetes_service_accounts: Vec<AccountUse>,
     /// It was pulled with no pod's credentials: every pod of the node may have it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     node_pods_accessible: bool,
@@ -73,7 +93,7 @@ impl Pulled {
     }
 
     /// After a pull, good or bad. With nothing in `with`, any pod may have it from now on.
-    pub(super) fn end(&self, image: &str, pulled: Option<(&str, Option<SecretUse>)>, now: &str) -> io::Result<()> {
+    pub(super) fn end(&self, image: &str, pulled: Option<(&str, Option<Use>)>, now: &str) -> io::Result<()> {
         if let Some((id, with)) = pulled {
             self.record(image, id, with, now)?;
         }
@@ -83,7 +103,7 @@ impl Pulled {
         }
     }
 
-    fn record(&self, image: &str, id: &str, with: Option<SecretUse>, now: &str) -> io::Result<()> {
+    fn record(&self, image: &str, id: &str, with: Option<Use>, now: &str) -> io::Result<()> {
         let path = self.path(id);
         let mut record = read(&path).unwrap_or_else(|| Record {
             kind: "ImagePulledRecord".into(),
@@ -97,7 +117,13 @@ impl Pulled {
         match with {
             None => *access = Access { node_pods_accessible: true, ..Access::default() },
             Some(_) if access.node_pods_accessible => {}
-            Some(used) => {
+            Some(Use::Account(used)) => {
+                access.kubernetes_service_accounts.retain(|known| !same_account(known, &used));
+                access.kubernetes_service_accounts.push(used);
+                let more = access.kubernetes_service_accounts.len().saturating_sub(SECRETS_MAX);
+                access.kubernetes_service_accounts.drain(..more);
+            }
+            Some(Use::Secret(used)) => {
                 access.kubernetes_secrets.retain(|known| !same_secret(known, &used));
                 access.kubernetes_secrets.push(used);
                 let more = access.kubernetes_secrets.len().saturating_sub(SECRETS_MAX);
@@ -112,17 +138,21 @@ impl Pulled {
     }
 
     /// Whether a pod with these credentials has to show that it may have an image that is here.
-    pub(super) fn must_pull(&self, image: &str, id: &str, own: &[SecretUse]) -> bool {
+    pub(super) fn must_pull(&self, image: &str, id: &str, own: &[Use]) -> bool {
         let Some(record) = read(&self.path(id)) else {
             // Nobody here pulled it, unless the pull was cut off.
             return self.intent(image).exists();
         };
         let Some(access) = record.credential_mapping.get(&repository(image)) else { return true };
-        let fits = |own: &SecretUse| {
+        let fits_secret = |own: &SecretUse| {
             access.kubernetes_secrets.iter().any(|known| {
                 let same_hash = !known.credential_hash.is_empty() && known.credential_hash == own.credential_hash;
                 same_hash || same_secret(known, own)
             })
+        };
+        let fits = |own: &Use| match own {
+            Use::Secret(own) => fits_secret(own),
+            Use::Account(own) => access.kubernetes_service_accounts.iter().any(|known| same_account(known, own)),
         };
         !access.node_pods_accessible && !own.iter().any(fits)
     }
@@ -159,6 +189,10 @@ fn same_secret(one: &SecretUse, other: &SecretUse) -> bool {
     (&one.uid, &one.namespace, &one.name) == (&other.uid, &other.namespace, &other.name)
 }
 
+fn same_account(one: &AccountUse, other: &AccountUse) -> bool {
+    (&one.uid, &one.namespace, &one.name) == (&other.uid, &other.namespace, &other.name)
+}
+
 fn file_name(of: &str) -> String {
     format!("sha256-{}", hash(of.as_bytes()))
 }
@@ -168,7 +202,7 @@ pub(super) fn hash(bytes: &[u8]) -> String {
 }
 
 /// The image without its tag and digest, and with the registry that a short name means.
-fn repository(image: &str) -> String {
+pub(super) fn repository(image: &str) -> String {
     let name = image.split('@').next().unwrap_or(image);
     let start = name.rfind('/').map_or(0, |slash| slash + 1);
     let name = name[start..].find(':').map_or(name, |colon| &name[..start + colon]);
@@ -200,13 +234,27 @@ mod tests {
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
-    fn secret(name: &str, hash: &str) -> SecretUse {
-        SecretUse {
+    fn secret(name: &str, hash: &str) -> Use {
+        Use::Secret(SecretUse {
             uid: format!("uid-{name}"),
             namespace: "default".into(),
             name: name.into(),
             credential_hash: hash.into(),
-        }
+        })
+    }
+
+    #[test]
+    fn what_an_account_pulled_is_for_the_account() {
+        let folder = tempfile::tempdir().unwrap();
+        let pulled = Pulled::new(folder.path());
+        let account = |uid: &str| {
+            let (namespace, name) = ("default".to_owned(), "builder".to_owned());
+            Use::Account(AccountUse { uid: uid.to_owned(), namespace, name, ..Default::default() })
+        };
+        pulled.end("r.example/a:1", Some(("id", Some(account("one")))), NOW).unwrap();
+        assert!(!pulled.must_pull("r.example/a:1", "id", &[account("one")]));
+        assert!(pulled.must_pull("r.example/a:1", "id", &[account("another of its name")]));
+        assert!(pulled.must_pull("r.example/a:1", "id", &[]));
     }
 
     #[test]

@@ -36,6 +36,18 @@ pub(crate) fn unreserved(capacity: &BTreeMap<String, Quantity>, config: &Config)
     left
 }
 
+/// What the node as a whole keeps from pods: for Kubernetes, for the system, and before eviction.
+pub(crate) fn reserved(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
+    let of = |(name, whole): (&String, &Quantity)| {
+        let evicted = config.eviction_hard.get("memory.available").filter(|_| name == "memory");
+        let said = [&config.kube_reserved, &config.system_reserved].map(|all| all.get(name));
+        let said = said.into_iter().flatten().filter_map(|text| Quantity::parse(text).ok());
+        let sum = said.chain(evicted.and_then(|limit| threshold(limit, whole)));
+        (name.clone(), sum.fold(Quantity::from_int(0, whole.format), |sum, one| sum + one))
+    };
+    capacity.iter().map(of).collect()
+}
+
 /// What pods are promised: what is left after reservations, what hard eviction keeps free, and pages that only huge-page
 /// users can have.
 pub fn allocatable(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {

@@ -81,7 +81,7 @@ fn architecture(rust: &'static str) -> &'static str {
 }
 
 /// Folders `hugepages-2048kB` with how many pages each are set aside.
-fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
+pub(crate) fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
     let mut sizes = BTreeMap::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -6,11 +6,12 @@ pub mod preemption;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Container, Node, Pod, Taint};
 
 use super::memory::ResizeState;
 use super::totals::{self, Amounts};
 use super::{Shared, security, spec};
+use crate::resources::{QosClass, SwapBehavior, swap};
 
 /// Why a pod is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +91,17 @@ pub fn admit(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Whether a change of resources fits beside the other pods.
-pub fn resize(shared: &Shared, pod: &Pod) -> Result<(), ResizeState> {
+/// Whether a change of these resources fits beside the other pods.
+pub fn resize(shared: &Shared, pod: &Pod, changed: &[&str]) -> Result<(), ResizeState> {
+    if QosClass::of(pod) == QosClass::Guaranteed
+        && let Some(message) = changed.iter().find_map(|resource| shared.managers.forbids_resize(resource))
+    {
+        return Err(ResizeState::Pending { reason: "Infeasible".to_owned(), message });
+    }
+    if changed.contains(&"memory") && swaps(shared, pod) {
+        let message = "In-place resize of containers with swap is not supported.".to_owned();
+        return Err(ResizeState::Pending { reason: "Infeasible".to_owned(), message });
+    }
     let states = shared.pods.list();
     let others: Vec<&Pod> = states
         .iter()
@@ -129,6 +139,18 @@ pub fn resize(shared: &Shared, pod: &Pod) -> Result<(), ResizeState> {
         }
     }
     Ok(())
+}
+
+/// Whether memory of a container that uses swap would change while it runs.
+fn swaps(shared: &Shared, pod: &Pod) -> bool {
+    let restarts = |container: &Container| {
+        let mut policies = container.resize_policy.iter().flatten();
+        policies.any(|policy| policy.resource_name == "memory" && policy.restart_policy == "RestartContainer")
+    };
+    let mut containers = spec::init_containers(pod).chain(spec::regular_containers(pod));
+    containers.any(|container| {
+        !restarts(container) && swap::behavior(pod, container, &shared.node) == SwapBehavior::LimitedSwap
+    })
 }
 
 fn refuse(reason: &str, message: String) -> Result<(), Refusal> {

@@ -39,6 +39,7 @@ use reconcile::events::{EventType, reference};
 use crate::claims::Claims;
 use crate::device_plugins::DevicePlugins;
 use crate::images::Images;
+use crate::managers::Managers;
 use crate::pods::Pods;
 use crate::stats::metrics::Counters;
 use crate::volumes::Volumes;
@@ -51,6 +52,7 @@ pub struct Shared {
     pub volumes: Arc<Volumes>,
     pub device_plugins: Arc<DevicePlugins>,
     pub claims: Arc<Claims>,
+    pub managers: Arc<Managers>,
     pub images: Arc<Images>,
     pub users: user_ranges::UserRanges,
     /// The scheme of container ids.
@@ -69,7 +71,7 @@ impl Shared {
         pods: Arc<Pods>,
         volumes: Arc<Volumes>,
         counters: Arc<Counters>,
-        (device_plugins, claims): (Arc<DevicePlugins>, Arc<Claims>),
+        (device_plugins, claims, managers): (Arc<DevicePlugins>, Arc<Claims>, Arc<Managers>),
     ) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
         let version =
@@ -83,7 +85,7 @@ impl Shared {
             milli_cpu: amount("cpu").map_or(0, |cpu| cpu.milli_value()),
             memory_bytes: amount("memory").map_or(0, |memory| memory.value()),
         };
-        let node = resources::Node::detect();
+        let node = resources::Node::detect(config.swap_behavior);
         let cgroups = linux::cgroup::Cgroups::detect();
         let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
         Ok(Shared {
@@ -94,6 +96,7 @@ impl Shared {
             volumes,
             device_plugins,
             claims,
+            managers,
             node,
             cgroups,
             allocatable,
@@ -105,6 +108,15 @@ impl Shared {
     /// The node's addresses, as they are now.
     pub(crate) fn host_ips(&self) -> Vec<String> {
         self.kubelet.config.addresses.get().iter().map(ToString::to_string).collect()
+    }
+
+    /// Whether processors that a pod's containers have for themselves are without a quota.
+    fn cpu_quota(&self, pod: &Pod) -> resources::CpuQuota {
+        if self.managers.has_exclusive_cpus(pod) {
+            resources::CpuQuota::Unlimited
+        } else {
+            resources::CpuQuota::Limited
+        }
     }
 
     /// An event about a pod, or about one of its containers.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::memory::{Memory, ResizeState};
-use super::spec;
+use super::{Shared, spec};
 use crate::resources::{self, Node};
 
 /// What is granted to a container: remembered, or what it wishes.
@@ -41,6 +41,59 @@ pub fn linux(
     resources::container::linux(pod, &container, node)
 }
 
+/// Whether the limit of memory becomes less, or there is one where there was none.
+pub(crate) fn shrinks_memory(before: &ResourceRequirements, after: &ResourceRequirements) -> bool {
+    let limit = |resources: &ResourceRequirements| {
+        resources.limits.as_ref().and_then(|limits| limits.get("memory")).and_then(quantity_milli)
+    };
+    match (limit(before), limit(after)) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(before), Some(after)) => after < before,
+    }
+}
+
+/// Tells the runtime what is granted from now on. Memory that is in use is not taken away, as upstream. The pod's own group is never smaller
+/// than its container: it grows before and shrinks after.
+pub(crate) async fn apply(
+    shared: &Shared,
+    pod: &Pod,
+    name: &str,
+    id: &str,
+    linux: v1::LinuxContainerResources,
+    shrinks_memory: bool,
+) -> cri::Result<()> {
+    let runtime = &shared.kubelet.runtime;
+    if shrinks_memory {
+        check_usage(&runtime.list_container_stats().await?, name, id, linux.memory_limit_in_bytes)?;
+        runtime.update_container_resources(id, linux).await?;
+        update_group(shared, pod);
+        return Ok(());
+    }
+    update_group(shared, pod);
+    runtime.update_container_resources(id, linux).await
+}
+
+fn update_group(shared: &Shared, pod: &Pod) {
+    if let Err(error) = shared.cgroups.create_or_update(pod, shared.cpu_quota(pod)) {
+        tracing::warn!(pod = spec::full_name(pod), %error, "cannot update pod cgroup");
+    }
+}
+
+fn check_usage(stats: &[v1::ContainerStats], name: &str, id: &str, limit: i64) -> cri::Result<()> {
+    let is_it = |stats: &&v1::ContainerStats| stats.attributes.as_ref().is_some_and(|attributes| attributes.id == id);
+    let Some(stats) = stats.iter().find(is_it) else { return Ok(()) };
+    let usage = stats.memory.as_ref().and_then(|memory| memory.usage_bytes.as_ref()).map(|usage| usage.value);
+    let problem = match usage {
+        None => format!("missing container {name:?} memory usage"),
+        Some(usage) if usage >= u64::try_from(limit).unwrap_or(u64::MAX) => {
+            format!("attempting to set container {name:?} memory limit ({limit}) below current usage ({usage})")
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(cri::Error::unknown(format!("cannot decrease memory limits: {problem}")))
+}
+
 /// The containers whose wish is not what is granted.
 pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
     let sidecars = spec::init_containers(pod).filter(|container| spec::is_sidecar(container));
@@ -50,6 +103,11 @@ pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
         !changed(&granted(memory, container), &wish).is_empty()
     });
     differing.cloned().collect()
+}
+
+/// Whether the container wishes another amount of this resource than it is granted.
+pub(crate) fn changes(memory: &Memory, container: &Container, resource: &str) -> bool {
+    changed(&granted(memory, container), &container.resources.clone().unwrap_or_default()).contains(&resource)
 }
 
 /// The conditions that tell about a change: type, reason, message.
@@ -83,6 +141,32 @@ pub(crate) fn quantity_milli(quantity: &Quantity) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_in_use_is_not_taken_away() {
+        let stats = |usage: Option<u64>| v1::ContainerStats {
+            attributes: Some(v1::ContainerAttributes { id: "a".into(), ..Default::default() }),
+            memory: Some(v1::MemoryUsage {
+                usage_bytes: usage.map(|value| v1::UInt64Value { value }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let check = |usage, limit| check_usage(&[stats(usage)], "main", "a", limit).map_err(|error| error.message);
+        assert_eq!(check(Some(99), 100), Ok(()));
+        let below = "cannot decrease memory limits: attempting to set container \"main\" memory limit (100) below current usage (100)";
+        assert_eq!(check(Some(100), 100), Err(below.to_owned()));
+        let missing = "cannot decrease memory limits: missing container \"main\" memory usage";
+        assert_eq!(check(None, 100), Err(missing.to_owned()));
+        assert!(check_usage(&[], "main", "a", 1).is_ok());
+        let limited = |memory: &str| ResourceRequirements {
+            limits: Some([("memory".to_owned(), Quantity(memory.to_owned()))].into()),
+            ..Default::default()
+        };
+        let none = ResourceRequirements::default();
+        assert!(shrinks_memory(&limited("2Gi"), &limited("1Gi")) && shrinks_memory(&none, &limited("1Gi")));
+        assert!(!shrinks_memory(&limited("1Gi"), &limited("1024Mi")) && !shrinks_memory(&limited("1Gi"), &none));
+    }
 
     #[test]
     fn only_real_changes_count() {

@@ -13,12 +13,12 @@ use k8s_openapi::api::core::v1::Pod;
 use reconcile::Cache;
 use tokio::sync::{Notify, mpsc, watch};
 
-use self::admit::{counts, is_known};
+use self::admit::{counts, has_ended, is_known};
 use super::admission;
 use super::memory::Failed;
 use super::worker::{self, Handle, Wish};
 use super::{Shared, spec};
-use crate::device_plugins::AllocateError;
+use crate::managers::Refused;
 use crate::node::Health;
 
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub async fn run(
         admitting: HashMap::new(),
         admitted: admitted_tx,
     };
-    let over = workers.over.clone();
+    let (over, pods_here) = (workers.over.clone(), workers.shared.pods.clone());
     let pods = static_pods.borrow_and_update().clone();
     workers.static_pods(&pods).await;
     let mut files = true;
@@ -73,6 +73,7 @@ pub async fn run(
                 Err(_) => files = false,
             },
             () = over.notified() => workers.one_is_over().await,
+            () = pods_here.one_ended() => workers.release(),
             Some((uid, outcome)) = admitted.recv() => workers.is_admitted(&uid, outcome),
             uid = woken.recv() => match uid {
                 Some(Woken::Pod(uid)) => workers.tell(&uid, Handle::look),
@@ -150,7 +151,7 @@ struct Workers {
     waiting: HashMap<String, Wish>,
     /// Pods whose devices are being allocated: neither taken nor refused yet.
     admitting: HashMap<String, Wish>,
-    admitted: mpsc::Sender<(String, Result<(), AllocateError>)>,
+    admitted: mpsc::Sender<(String, Result<(), Refused>)>,
 }
 
 impl Workers {
@@ -273,6 +274,7 @@ impl Workers {
             self.begin_admission(uid, wish);
             return;
         }
+        let refused = refused.or_else(|| self.place(&wish.pod));
         self.start(uid, wish, refused);
     }
 
@@ -289,23 +291,48 @@ impl Workers {
         let active = self.api_seen.then(|| self.active());
         let (shared, admitted) = (self.shared.clone(), self.admitted.clone());
         tasks::spawn(async move {
-            let outcome = shared.device_plugins.allocate(&pod, active.as_ref()).await;
+            let outcome = shared.managers.admit_with_devices(&pod, &shared.device_plugins, active.as_ref()).await;
             // Nobody waits for it once the kubelet ends.
             let _ = admitted.send((uid, outcome)).await;
         });
     }
 
-    fn is_admitted(&mut self, uid: &str, outcome: Result<(), AllocateError>) {
+    fn is_admitted(&mut self, uid: &str, outcome: Result<(), Refused>) {
         let Some(wish) = self.admitting.remove(uid) else { return };
         let refused = outcome.err().map(|error| {
             self.shared.device_plugins.forget(uid);
-            let message = format!("Allocate failed due to {error}, which is unexpected");
-            self.refused(&wish.pod, admission::Refusal { reason: "UnexpectedAdmissionError".into(), message })
+            self.unplaced(&wish.pod, &error)
         });
         self.start(uid.to_owned(), wish, refused);
     }
 
-    /// Pods that may hold devices.
+    /// Gives a pod without devices of plugins its processors and memory. One that runs already, from before this kubelet, is not ended when
+    /// there is nothing for it: it shares the pool.
+    fn place(&self, pod: &Pod) -> Option<Failed> {
+        if pod.metadata.deletion_timestamp.is_some() || !counts(&self.shared, pod) || has_ended(pod) {
+            return None;
+        }
+        let active = self.api_seen.then(|| self.active());
+        let error = self.shared.managers.admit(pod, active.as_ref()).err()?;
+        if is_known(pod) {
+            tracing::warn!(pod = spec::full_name(pod), %error, "cannot give running pod processors and memory of its own");
+            return None;
+        }
+        Some(self.unplaced(pod, &error))
+    }
+
+    fn unplaced(&self, pod: &Pod, error: &Refused) -> Failed {
+        self.refused(pod, admission::Refusal { reason: error.reason().into(), message: error.to_string() })
+    }
+
+    /// What pods had that have ended is free, though their objects may stay.
+    fn release(&self) {
+        if self.api_seen {
+            self.shared.managers.retain(&self.active());
+        }
+    }
+
+    /// Pods that may hold devices, processors and memory.
     fn active(&self) -> HashSet<String> {
         let workers = self.by_uid.iter().filter(|(_, worker)| !worker.is_finished());
         let taken = workers.filter(|(_, worker)| counts(&self.shared, &worker.wish().pod)).map(|(uid, _)| uid);
@@ -332,6 +359,7 @@ impl Workers {
         self.by_uid.retain(|_, worker| !worker.is_finished());
         self.by_uid.values().for_each(Handle::nudge);
         self.weigh();
+        self.release();
         for (_, wish) in std::mem::take(&mut self.waiting) {
             self.wish(wish).await;
         }

@@ -79,12 +79,15 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         () = task.ending.cancelled() => return Err(given_up()),
     };
     let log = std::path::Path::new(&sandbox_config.log_directory).join(&config.log_path);
+    let linux = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+    let cpus = linux.map(|linux| linux.cpuset_cpus.clone()).filter(|cpus| !cpus.is_empty());
     let id = kubelet
         .runtime
         .create_container(&task.sandbox, config, sandbox_config)
         .await
         .map_err(|error| failed("CreateContainerError", error.message, retry))?;
     tell(EventType::Normal, "Created", "Container created".to_owned());
+    shared.managers.starting(&task.pod, wished);
     if task.ending.is_cancelled() {
         return Err(given_up());
     }
@@ -92,6 +95,7 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         return Err(failed("RunContainerError", error.message, None));
     }
     tell(EventType::Normal, "Started", "Container started".to_owned());
+    shared.managers.started(&id, cpus);
     container_logs::link(&kubelet.config.log_dir, &spec::log_owner(&task.pod, &task.name, &id), &log);
     tokio::select! {
         done = post_start(task, kind, wished, &id, tell) => done?,
@@ -162,9 +166,21 @@ async fn prepare(
         annotations: given.annotations,
         target: task.target.clone(),
         users,
-        resources: resize::linux(pod, wished, &task.granted, &shared.node),
+        resources: resources(task, wished),
     });
     Ok((config, sandbox_config))
+}
+
+/// What is granted to the container, on processors and memory nodes that are its own or its share.
+fn resources(task: &Task, wished: &Container) -> v1::LinuxContainerResources {
+    let (shared, uid) = (&task.shared, spec::uid(&task.pod));
+    let mut linux = resize::linux(&task.pod, wished, &task.granted, &shared.node);
+    linux.cpuset_cpus = shared.managers.cpus_of(uid, &wished.name).unwrap_or_default();
+    linux.cpuset_mems = shared.managers.memory_nodes_of(uid, &wished.name).unwrap_or_default();
+    if !shared.managers.exclusive_cpus(uid, &wished.name).is_empty() {
+        linux.cpu_quota = -1;
+    }
+    linux
 }
 
 /// The pod ends before the container has come to run.
@@ -262,7 +278,7 @@ async fn make_sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String
     for warning in warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
     }
-    shared.cgroups.create_or_update(pod)?;
+    shared.cgroups.create_or_update(pod, shared.cpu_quota(pod))?;
     let folder = PathBuf::from(&config.log_directory);
     std::fs::create_dir_all(&folder).map_err(|source| SandboxError::Logs { folder, source })?;
     let handler = runtime_handler(kubelet, pod).await?;

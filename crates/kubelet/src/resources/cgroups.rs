@@ -10,7 +10,7 @@ use linux::cgroup::{Cgroups, Error, Group, Resources};
 
 use super::amounts::{self, Side, amount};
 use super::node::Node;
-use super::{QosClass, cpu, pod};
+use super::{CpuQuota, QosClass, cpu, pod};
 
 pub struct PodCgroups {
     cgroups: Option<Cgroups>,
@@ -68,10 +68,10 @@ impl PodCgroups {
     }
 
     /// Before the pod's first container, and again when its resources were changed.
-    pub(crate) fn create_or_update(&self, pod: &Pod) -> Result<(), Error> {
+    pub(crate) fn create_or_update(&self, pod: &Pod, quota: CpuQuota) -> Result<(), Error> {
         let Some(group) = self.group(pod)? else { return Ok(()) };
         group.create()?;
-        group.apply(&pod::limits(pod, &self.node, self.pids_max))
+        group.apply(&pod::limits(pod, &self.node, self.pids_max, quota))
     }
 
     pub fn exists(&self, pod: &Pod) -> Result<bool, Error> {

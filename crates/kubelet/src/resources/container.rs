@@ -8,7 +8,7 @@ use machinery::quantity::Quantity;
 
 use super::amounts::{self, Amounts, Side, amount};
 use super::node::{Node, page_size};
-use super::{QosClass, cpu};
+use super::{QosClass, cpu, swap};
 
 /// With `container` as it is granted now: the pod's own container, or one whose resources an allocation has replaced.
 pub fn linux(pod: &Pod, container: &Container, node: &Node) -> v1::LinuxContainerResources {
@@ -20,18 +20,18 @@ pub fn linux(pod: &Pod, container: &Container, node: &Node) -> v1::LinuxContaine
         None => cpu_limit,
     };
     let memory_limit = amount(&limits, "memory").value();
-    v1::LinuxContainerResources {
+    let mut linux = v1::LinuxContainerResources {
         cpu_shares: cpu::shares(cpu_request),
         cpu_quota: cpu::quota(cpu_limit),
         cpu_period: cpu::PERIOD,
         memory_limit_in_bytes: memory_limit,
-        // Pods have no swap: memory and swap together are limited to the memory.
-        memory_swap_limit_in_bytes: memory_limit,
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity_bytes),
         hugepage_limits: hugepage_limits(&amounts::of_container(container, Side::Limits), node),
         unified: unified(node),
         ..Default::default()
-    }
+    };
+    swap::limit(pod, container, node, &mut linux);
+    linux
 }
 
 /// A container that is out of memory ends as a whole, not one process of it: half a container is of no use to anyone. Only

@@ -5,6 +5,7 @@ pub mod node;
 pub mod amounts;
 pub mod qos;
 pub mod cpu;
+pub mod swap;
 pub mod container;
 pub mod pod;
 pub mod cgroups;
@@ -13,4 +14,6 @@ mod tests;
 
 pub use cgroups::PodCgroups;
 pub use node::Node;
+pub use pod::CpuQuota;
 pub use qos::QosClass;
+pub use swap::SwapBehavior;

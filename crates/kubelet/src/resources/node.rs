@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use linux::cgroup::Hierarchy;
+use linux::cgroup::{Cgroups, Hierarchy};
+
+use super::swap::{Swap, SwapBehavior};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -13,21 +15,42 @@ pub struct Node {
     pub hugepage_sizes: Vec<String>,
     /// Control groups are those of v2.
     pub cgroup_v2: bool,
+    pub swap: Swap,
 }
 
 impl Node {
-    pub fn detect() -> Node {
+    /// With swap used as it is said.
+    pub fn detect(behavior: SwapBehavior) -> Node {
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Node {
             memory_capacity_bytes: memory_capacity_bytes(&memory).unwrap_or(0),
             hugepage_sizes: hugepage_sizes(Path::new("/sys/kernel/mm/hugepages")),
             cgroup_v2: Hierarchy::detect() == Hierarchy::V2,
+            swap: Swap {
+                behavior,
+                capacity_bytes: bytes(&memory, "SwapTotal:").unwrap_or(0),
+                is_limited: limits_swap(),
+            },
         }
     }
 }
 
+/// Whether groups can limit swap. On v2 a kernel may have memory without it, which shows in groups below the root.
+fn limits_swap() -> bool {
+    let cgroups = Cgroups::detect();
+    if cgroups.hierarchy == Hierarchy::V1 {
+        return cgroups.limits_swap();
+    }
+    let groups = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    groups.map(|group| group.path().join("memory.swap.max")).any(|file| file.exists())
+}
+
 fn memory_capacity_bytes(meminfo: &str) -> Option<i64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    bytes(meminfo, "MemTotal:")
+}
+
+fn bytes(meminfo: &str, field: &str) -> Option<i64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<i64>().ok()? * 1024)
 }
 
@@ -57,7 +80,7 @@ mod tests {
     fn the_machine_is_read() {
         assert_eq!(memory_capacity_bytes("MemFree: 1 kB\nMemTotal:       16384 kB\n"), Some(16 << 20));
         assert_eq!(memory_capacity_bytes(""), None);
-        assert!(Node::detect().memory_capacity_bytes > 0);
+        assert!(Node::detect(SwapBehavior::NoSwap).memory_capacity_bytes > 0);
     }
 
     #[test]

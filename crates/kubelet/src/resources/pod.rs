@@ -8,8 +8,16 @@ use super::container::hugepage_limits;
 use super::node::Node;
 use super::{QosClass, cpu};
 
+/// Whether the time that a pod's processes run is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuQuota {
+    Limited,
+    /// A container of it has processors for itself, and is not slowed down on them.
+    Unlimited,
+}
+
 /// A limit of the pod exists only where every container has one; a pod's own limit counts for all.
-pub fn limits(pod: &Pod, node: &Node, pids_max: Option<i64>) -> Resources {
+pub fn limits(pod: &Pod, node: &Node, pids_max: Option<i64>, quota: CpuQuota) -> Resources {
     let mut resources = Resources { pids_max: pids_max.filter(|limit| *limit > 0), ..Resources::default() };
     let requests = amounts::of_pod(pod, Side::Requests);
     let limits = amounts::of_pod(pod, Side::Limits);
@@ -21,7 +29,7 @@ pub fn limits(pod: &Pod, node: &Node, pids_max: Option<i64>) -> Resources {
             resources.cpu_shares = Some(cpu::shares(amount(&requests, "cpu").milli_value()) as u64);
             resources.cpu_period = Some(cpu::PERIOD as u64);
             // -1 takes back a limit that an in-place resize has removed.
-            let limited = all_limited(pod, "cpu") && cpu_limit > 0;
+            let limited = quota == CpuQuota::Limited && all_limited(pod, "cpu") && cpu_limit > 0;
             resources.cpu_quota = Some(if limited { cpu::quota(cpu_limit) } else { -1 });
             let limited = all_limited(pod, "memory") && memory_limit > 0;
             resources.memory_max = Some(if limited { memory_limit } else { -1 });

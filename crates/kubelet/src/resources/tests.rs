@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::cgroups::{Allocatable, PodCgroups};
 use super::node::Node;
-use super::{QosClass, container, cpu, pod};
+use super::{CpuQuota, QosClass, container, cpu, pod};
 
 fn make(spec: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u-1"}, "spec": spec})).expect("a pod")
@@ -92,7 +92,7 @@ fn a_pods_own_limits_hold_its_containers() {
     assert_eq!(made.iter().map(|one| one.memory_limit_in_bytes).collect::<Vec<_>>(), [4 << 30, 4 << 30]);
     // Half of the pod's memory request each: a quarter of the node.
     assert_eq!(made.iter().map(|one| one.oom_score_adj).collect::<Vec<_>>(), [750, 750]);
-    let limits = pod::limits(&pod, &node(), Some(100));
+    let limits = pod::limits(&pod, &node(), Some(100), CpuQuota::Limited);
     assert_eq!((limits.cpu_shares, limits.cpu_quota, limits.memory_max), (Some(2048), Some(300_000), Some(4 << 30)));
     assert_eq!(limits.pids_max, Some(100));
 }
@@ -121,7 +121,7 @@ fn oom_scores() {
 #[test]
 fn limits_of_pods() {
     let limits = |spec: Value| {
-        let limits = pod::limits(&make(spec), &node(), None);
+        let limits = pod::limits(&make(spec), &node(), None, CpuQuota::Limited);
         (limits.cpu_shares, limits.cpu_quota, limits.memory_max)
     };
     let limited = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
@@ -156,7 +156,7 @@ fn groups_are_made_changed_and_removed() {
     let burstable = make(containers(&[json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "64Mi"}})]));
     let allocatable = Allocatable { milli_cpu: 2000, memory_bytes: 1 << 30 };
     groups.ensure(allocatable, [&burstable, &burstable]).expect("the groups of the node");
-    groups.create_or_update(&burstable).expect("the pod's group");
+    groups.create_or_update(&burstable, CpuQuota::Limited).expect("the pod's group");
     assert_eq!(groups.name(&burstable), format!("{root}/kubepods/burstable/podu-1"));
     assert!(groups.exists(&burstable).expect("to be looked for"));
 
@@ -179,7 +179,7 @@ fn groups_are_made_changed_and_removed() {
     let mut resized = burstable.clone();
     let resources = resized.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap();
     resources.limits.as_mut().unwrap().remove("memory");
-    groups.create_or_update(&resized).expect("the changed group");
+    groups.create_or_update(&resized, CpuQuota::Limited).expect("the changed group");
     let stats = groups.group(&resized).expect("a group").expect("not foreign").stats();
     assert_eq!(stats.memory.limit_bytes, None);
 
@@ -188,5 +188,5 @@ fn groups_are_made_changed_and_removed() {
     assert!(!groups.exists(&burstable).expect("to be looked for"));
     groups.remove(&burstable).expect("nothing left to do");
     assert_eq!(PodCgroups::foreign().name(&burstable), "");
-    PodCgroups::foreign().create_or_update(&burstable).expect("nothing to do");
+    PodCgroups::foreign().create_or_update(&burstable, CpuQuota::Limited).expect("nothing to do");
 }

@@ -110,7 +110,8 @@ fn configuration(config: &Config) -> Value {
         .collect();
     let shown = &config.shown;
     let x509 = shown.client_ca_file.as_ref().map_or(json!({}), |file| json!({"clientCAFile": file}));
-    json!({
+    let mut all = of_managers(config);
+    let rest = json!({
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": true,
@@ -155,5 +156,23 @@ fn configuration(config: &Config) -> Value {
         // There is no such port, and no such default, in this kubelet.
         "readOnlyPort": 0,
         "seccompDefault": false,
+    });
+    if let (Value::Object(all), Value::Object(rest)) = (&mut all, rest) {
+        all.extend(rest);
+    }
+    all
+}
+
+fn of_managers(config: &Config) -> Value {
+    let managers = &config.managers;
+    json!({
+        "cpuManagerPolicy": managers.cpu_policy.name(),
+        "cpuManagerReconcilePeriod": format!("{}s", managers.cpu_reconcile_period.as_secs()),
+        "reservedSystemCPUs": managers.reserved_cpus.to_string(),
+        "memoryManagerPolicy": managers.memory_policy.name(),
+        "topologyManagerPolicy": managers.topology_policy.name(),
+        "topologyManagerScope": managers.topology_scope.name(),
+        "memorySwap": {"swapBehavior": config.swap_behavior.name()},
+        "failSwapOn": false,
     })
 }

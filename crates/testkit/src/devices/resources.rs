@@ -14,7 +14,8 @@ fn client(root: &Path) -> anyhow::Result<(tokio::runtime::Runtime, PodResourcesL
     Ok((runtime, PodResourcesListerClient::new(channel)))
 }
 
-/// The devices of one pod, as lines such as `main vendor.test/gpu a` and `main claim first gpu.test/node-1/a`.
+/// The devices, processors and memory of one pod, as lines such as `main vendor.test/gpu a`, `main claim first gpu.test/node-1/a`, `main cpus 1,2`
+/// and `main memory 1024 of 0`.
 pub fn of_pod(root: &Path, namespace: &str, name: &str) -> anyhow::Result<Vec<String>> {
     let (runtime, mut client) = client(root)?;
     let request = GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
@@ -48,6 +49,14 @@ fn lines(pod: &PodResources) -> Vec<String> {
     for container in &pod.containers {
         for device in &container.devices {
             lines.push(format!("{} {} {}", container.name, device.resource_name, device.device_ids.join(",")));
+        }
+        let numbers = |all: &mut dyn Iterator<Item = i64>| all.map(|one| one.to_string()).collect::<Vec<_>>().join(",");
+        if !container.cpu_ids.is_empty() {
+            lines.push(format!("{} cpus {}", container.name, numbers(&mut container.cpu_ids.iter().copied())));
+        }
+        for memory in &container.memory {
+            let nodes = numbers(&mut memory.topology.iter().flat_map(|topology| &topology.nodes).map(|node| node.id));
+            lines.push(format!("{} {} {} of {nodes}", container.name, memory.memory_type, memory.size));
         }
         for claim in &container.dynamic_resources {
             for device in &claim.claim_resources {

@@ -82,7 +82,12 @@ fn what_a_file_says_is_done_or_refused() {
     assert_eq!((taints[0].key.as_str(), taints[0].effect.as_str()), ("a", "NoSchedule"));
     for (line, expected) in [
         ("readOnlyPort: 10255", "readOnlyPort: 10255: not supported by knarr"),
-        ("cpuManagerPolicy: static", "cpuManagerPolicy: static: not supported by knarr"),
+        ("cpuManagerPolicy: dynamic", "unknown CPU manager policy \"dynamic\""),
+        ("cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", "need the policy static"),
+        ("reservedSystemCPUs: x", "reserved CPUs"),
+        ("memorySwap: {swapBehavior: UnlimitedSwap}", "memorySwap.swapBehavior \"UnlimitedSwap\" must be one of"),
+        ("featureGates: {NodeSwap: true}", "featureGates: NodeSwap: true: not supported by knarr"),
+        ("runOnce: true", "runOnce: true: not supported by knarr: it would need a kubelet that ends"),
         ("nonsense: 1", "unknown field `nonsense`"),
         ("authentication: {anonymous: {enabled: true}}", "rejects anonymous requests"),
         ("authorization: {mode: AlwaysAllow}", "set it to Webhook"),
@@ -92,4 +97,45 @@ fn what_a_file_says_is_done_or_refused() {
         let error = format!("{:#}", with(line).unwrap_err());
         assert!(error.contains(expected), "{line}: {error}");
     }
+}
+
+/// Upstream's fields of v1.36.4, one a line.
+const FIELDS: &str = include_str!("../fields.txt");
+
+#[test]
+fn every_field_of_upstream_is_done_or_has_a_sentence() {
+    let is_read = |name: &str| {
+        let read = serde_json::from_value::<File>(serde_json::json!({name: null}));
+        !read.is_err_and(|error| error.to_string().contains("unknown field"))
+    };
+    let mut count = 0;
+    for field in FIELDS.lines() {
+        let has_sentence = known::FIELDS.iter().filter(|(name, _)| *name == field).count();
+        assert_eq!(usize::from(is_read(field)) + has_sentence, 1, "{field}");
+        count += 1;
+    }
+    assert!(count > 120, "{count}");
+    for (name, _) in known::FIELDS {
+        assert!(FIELDS.lines().any(|field| field == *name), "upstream has no field {name}");
+    }
+    assert!(!is_read("nonsense"), "what nobody has is noticed");
+}
+
+#[test]
+fn managers_of_a_file() {
+    let with =
+        |text: &str| file(&format!("apiVersion: {}\nkind: {}\n{text}\n", known::API_VERSION, known::KIND)).unwrap();
+    let file = with(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {align-by-socket: 'true'}\nreservedSystemCPUs: 0-1\n\
+         featureGates: {CPUManagerPolicyAlphaOptions: true}\nmemoryManagerPolicy: Static\n\
+         reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\ntopologyManagerScope: pod",
+    );
+    let settings = file.managers().unwrap();
+    assert!(settings.cpu_options.align_by_socket);
+    assert_eq!((settings.reserved_cpus.len(), settings.reserved_memory[0].limits["memory"].as_str()), (2, "1Gi"));
+    assert_eq!((with("oomScoreAdj: 0").oom_score_adj, with("oomScoreAdj: -7").oom_score_adj), (Some(0), Some(-7)));
+    assert!(with("podsPerCore: 1").pods_max() < 110);
+    let merged = with("mergeDefaultEvictionSettings: true\nevictionHard: {memory.available: 1Gi}").eviction_hard();
+    assert_eq!((merged.len(), merged["memory.available"].as_str()), (5, "1Gi"));
+    assert_eq!(with("evictionHard: {memory.available: 1Gi}").eviction_hard().len(), 1);
 }

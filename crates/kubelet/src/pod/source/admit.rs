@@ -112,8 +112,13 @@ pub(super) fn is_known(pod: &Pod) -> bool {
     was_taken || pod.metadata.deletion_timestamp.is_some()
 }
 
+/// Whether the API shows the pod as ended.
+pub(super) fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
 /// Whether a pod takes room on the node.
 pub(super) fn counts(shared: &Shared, pod: &Pod) -> bool {
-    let Some(state) = shared.pods.by_uid(spec::uid(pod)) else { return true };
-    !state.finished && !matches!(state.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+    shared.pods.by_uid(spec::uid(pod)).is_none_or(|state| !state.has_ended())
 }

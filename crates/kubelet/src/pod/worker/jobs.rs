@@ -120,15 +120,12 @@ impl Worker {
         let Some((_, wished)) = spec::container(&pod, &name) else { return };
         let granted = resize::granted(&self.memory, &wished);
         let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
-        // The pod's own group grows before its container and is never smaller than it.
-        if let Err(error) = self.shared.cgroups.create_or_update(&pod) {
-            tracing::warn!(pod = spec::full_name(&pod), %error, "cannot update pod cgroup");
-        }
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
-        let runtime = self.shared.kubelet.runtime.clone();
+        let shrinks_memory = resize::shrinks_memory(&before, &granted);
+        let shared = self.shared.clone();
         self.jobs.spawn(tasks::boxed(async move {
-            let result = runtime.update_container_resources(&id, linux).await;
+            let result = resize::apply(&shared, &pod, &name, &id, linux, shrinks_memory).await;
             let granted = if result.is_ok() { granted } else { before };
             Done::Resized { id, granted, result }
         }));

@@ -19,7 +19,11 @@ impl Worker {
             return;
         }
         let before = self.memory.resize.clone();
-        match admission::resize(&self.shared, &self.wish.pod) {
+        let changed: Vec<&str> = ["cpu", "memory"]
+            .into_iter()
+            .filter(|resource| wanted.iter().any(|container| resize::changes(&self.memory, container, resource)))
+            .collect();
+        match admission::resize(&self.shared, &self.wish.pod, &changed) {
             Ok(()) => {
                 for container in wanted {
                     self.memory.allocated.insert(container.name, container.resources.unwrap_or_default());
