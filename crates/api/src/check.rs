@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::field::{Errors, FieldError, Path, Problem, shown};
 use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
@@ -146,35 +146,33 @@ pub(crate) fn conditions(list: &Node, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for condition in list.items() {
         let kind = condition.at("type");
-        if !kind.str().is_empty() {
-            if seen.contains(&kind.str()) {
-                errors.duplicate(&kind);
-            }
-            seen.push(kind.str());
+        if seen.contains(&kind.str()) {
+            errors.push(FieldError::new(Problem::Duplicate, &kind.path, shown(&kind.str().into()), ""));
         }
-        required_rule(&kind, names::qualified_name, errors);
+        seen.push(kind.str());
+        for problem in names::qualified_name(kind.str()) {
+            errors.invalid_value(&kind.path, &kind.str().into(), problem);
+        }
         one_of_texts(&condition.at("status"), &["False", "True", "Unknown"], errors);
         if condition.number("observedGeneration").is_some_and(|generation| generation < 0) {
-            errors.invalid(&condition.at("observedGeneration"), NOT_NEGATIVE);
+            errors.invalid(&condition.at("observedGeneration"), "must be greater than or equal to zero");
         }
-        if condition.text("lastTransitionTime").is_empty() {
-            errors.required(&condition.at("lastTransitionTime"), "must be set");
-        }
+        required(&condition.at("lastTransitionTime"), "", errors);
         let reason = condition.at("reason");
-        match reason.str() {
-            "" => errors.required(&reason, ""),
-            text if text.len() > REASON_MAX => errors.too_long(&reason, REASON_MAX),
-            text if !is_condition_reason(text) => errors.invalid(
+        required(&reason, "", errors);
+        if !reason.str().is_empty() && !is_condition_reason(reason.str()) {
+            errors.invalid(
                 &reason,
                 "a condition reason must start with alphabetic character, optionally followed by a string of \
                  alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. \
                  'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for \
                  validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
-            ),
-            _ => {}
+            );
         }
-        if condition.text("message").len() > MESSAGE_MAX {
-            errors.too_long(&condition.at("message"), MESSAGE_MAX);
+        for (field, bytes_max) in [("reason", REASON_MAX), ("message", MESSAGE_MAX)] {
+            if condition.text(field).len() > bytes_max {
+                errors.too_long(&condition.at(field), bytes_max);
+            }
         }
     }
 }
@@ -298,5 +296,74 @@ mod tests {
         let deep = (0..60).fold(json!("end"), |below, _| json!({"properties": {"below": below}}));
         // Twice the work per level would take longer than the universe has.
         assert!(same(&deep, &deep.clone()));
+    }
+
+    fn found(rule: impl Fn(&Node, &mut Errors), value: &Value) -> Vec<String> {
+        let mut errors = Errors::default();
+        rule(&Node::new(value, Path::new("f")), &mut errors);
+        errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect()
+    }
+
+    #[test]
+    fn conditions_of_statuses() {
+        let good = json!({
+            "type": "Ready", "status": "True", "reason": "AllGood", "lastTransitionTime": "2030-01-01T00:00:00Z", "message": "",
+        });
+        assert!(found(conditions, &json!([good])).is_empty());
+        assert_eq!(found(conditions, &json!([good, good])), ["f[1].type: Duplicate value: \"Ready\""]);
+        let bad = json!({"type": "a b", "status": "Maybe", "observedGeneration": -1, "reason": "not so"});
+        let expected = [
+            "f[0].type: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
+             validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            "f[0].status: Unsupported value: \"Maybe\": supported values: \"False\", \"True\", \"Unknown\"",
+            "f[0].observedGeneration: Invalid value: -1: must be greater than or equal to zero",
+            "f[0].lastTransitionTime: Required value",
+            "f[0].reason: Invalid value: \"not so\": a condition reason must start with alphabetic character, optionally \
+             followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' \
+             (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for \
+             validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
+        ];
+        assert_eq!(found(conditions, &json!([bad])), expected);
+        let long = json!([{"type": "a", "status": "True", "lastTransitionTime": "x", "reason": "a".repeat(1025), "message": "a".repeat(32769)}]);
+        assert_eq!(
+            found(conditions, &long),
+            [
+                "f[0].reason: Too long: may not be more than 1024 bytes",
+                "f[0].message: Too long: may not be more than 32768 bytes",
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_and_percents() {
+        for (value, expected) in [
+            (json!(0), None),
+            (json!(-1), Some("must be greater than or equal to 0")),
+            (json!("100%"), None),
+            (json!("101%"), Some("must not be greater than 100%")),
+            (json!("a%"), Some("a valid percent string must be")),
+            (json!("%"), Some("a valid percent string must be")),
+            (json!("5"), Some("a valid percent string must be")),
+            (json!("99999999999999999999%"), Some("must not be greater than 100%")),
+        ] {
+            let problems = found(count_or_percent, &value);
+            assert_eq!(problems.is_empty(), expected.is_none(), "{value} {problems:?}");
+            assert!(problems.iter().all(|problem| problem.contains(expected.unwrap_or_default())), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn paths_with_a_domain() {
+        let domain = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        for (text, expected) in [
+            ("acme.io/foo/bar", None),
+            ("foo", Some(format!("f: Invalid value: \"foo\": {domain}"))),
+            ("/foo", Some(format!("f: Invalid value: \"/foo\": {domain}"))),
+            ("acme.io/", Some(format!("f: Invalid value: \"acme.io/\": {domain}"))),
+            ("", Some("f: Required value".to_owned())),
+        ] {
+            assert_eq!(found(domain_prefixed_path, &json!(text)).first(), expected.as_ref(), "{text}");
+        }
     }
 }

@@ -28,6 +28,8 @@ pub mod schema;
 mod show;
 mod status;
 pub mod storage;
+#[cfg(test)]
+mod testing;
 mod webhook_client;
 
 /// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.

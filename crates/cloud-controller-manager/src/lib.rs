@@ -31,6 +31,7 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// How many Services are worked on at the same time, where that is not as usual.
     pub service_workers: Option<NonZeroUsize>,
+    pub clock: Clock,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +51,7 @@ const LIFECYCLE: &str = "cloud-node-lifecycle-controller";
 
 impl Config {
     pub fn new(cloud: Arc<dyn Cloud>) -> Config {
-        Config { cloud, controllers: vec!["*".into()], service_workers: None }
+        Config { cloud, controllers: vec!["*".into()], service_workers: None, clock: Clock::system() }
     }
 
     /// Whether every controller that is named exists.
@@ -86,8 +87,9 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     let chosen = CONTROLLERS.iter().filter(useful).filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {
         let workers = settings.service_workers.filter(|_| controller.name == service::CONTROLLER.name);
+        let clock = settings.clock.clone();
         let (settings, cluster, shutdown) = (settings.clone(), cluster.clone(), shutdown.clone());
-        let run = reconcile::run_with(controller, settings, cluster, Clock::system(), workers, shutdown);
+        let run = reconcile::run_with(controller, settings, cluster, clock, workers, shutdown);
         let task = tasks::spawn(run);
         async move {
             match task.await {

@@ -26,6 +26,12 @@ impl Clock {
     }
 }
 
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Clock({})", self.now())
+    }
+}
+
 impl Default for Clock {
     fn default() -> Clock {
         Clock::system()

@@ -30,6 +30,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use component_base::clock::{Clock, stamp};
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Access, Connection, Credential, User};
@@ -53,6 +54,7 @@ pub struct Config {
     pub certificates: Option<Certificates>,
     /// Where measurements are kept and as whom they are read; none are without it.
     pub history: Option<HistoryConfig>,
+    pub clock: Clock,
 }
 
 pub type Certificates = Arc<dyn Fn() -> Vec<(String, jiff::Timestamp)> + Send + Sync>;
@@ -81,7 +83,8 @@ pub struct Dashboard {
 
 impl Dashboard {
     pub fn new(config: Config, access: Arc<dyn Access>, shutdown: CancellationToken) -> Arc<Dashboard> {
-        let history = config.history.as_ref().map(|config| history::start(config, shutdown.clone()));
+        let clock = &config.clock;
+        let history = config.history.as_ref().map(|config| history::start(config, clock.clone(), shutdown.clone()));
         Arc::new(Dashboard {
             sessions: session::Sessions::new(&config.secret),
             codes: codes::Codes::default(),
@@ -98,8 +101,7 @@ impl Dashboard {
 
     fn certificates(&self) -> Vec<serde_json::Value> {
         let known = self.config.certificates.as_ref().map(|list| list()).unwrap_or_default();
-        let shown = |end: jiff::Timestamp| end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        known.into_iter().map(|(name, end)| serde_json::json!({"name": name, "expires": shown(end)})).collect()
+        known.into_iter().map(|(name, end)| serde_json::json!({"name": name, "expires": stamp(end)})).collect()
     }
 
     pub fn name(&self) -> &str {

@@ -85,7 +85,7 @@ impl Dashboard {
 
     /// The session of a request, checked: that its page is ours where it changes something, and that its user still is one.
     pub(crate) async fn signed_in(&self, connection: &Connection, parts: &Parts) -> Result<SignedIn, Status> {
-        let session = self.sessions.of(&parts.headers, Timestamp::now()).ok_or_else(Status::unauthorized)?;
+        let session = self.sessions.of(&parts.headers, self.config.clock.now()).ok_or_else(Status::unauthorized)?;
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             let shown = parts.headers.get(CSRF).map(HeaderValue::as_bytes).unwrap_or_default();
             if !self.sessions.is_csrf(&session, shown) {
@@ -153,7 +153,7 @@ impl Dashboard {
         if !kind.trim_start().to_ascii_lowercase().starts_with("application/json") {
             return Err(Status::new(415, "UnsupportedMediaType", "sign in with a body of type application/json"));
         }
-        let (now, from) = (Timestamp::now(), connection.address.map(|address| address.ip()));
+        let (now, from) = (self.config.clock.now(), connection.address.map(|address| address.ip()));
         self.failures.check(from, now)?;
         let asked: SignIn = parse(&read_json(body).await?)?;
         let refused = |status: Status| {
@@ -199,9 +199,9 @@ impl Dashboard {
 
     async fn sign_out(&self, connection: &Connection, parts: &Parts) -> Result<Response<Body>, Status> {
         // Whoever has no session any more is signed out, too.
-        if self.sessions.of(&parts.headers, Timestamp::now()).is_some() {
+        if self.sessions.of(&parts.headers, self.config.clock.now()).is_some() {
             let session = self.signed_in(connection, parts).await?.session;
-            let now = Timestamp::now();
+            let now = self.config.clock.now();
             self.sessions.has_room(now)?;
             // First for everybody: what fails can then be tried again.
             self.access.sign_out(&session.id, session.remains(now)).await?;
@@ -217,7 +217,7 @@ impl Dashboard {
     async fn make_code(&self, connection: &Connection, parts: &Parts) -> Result<Response<Body>, Status> {
         let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-        let now = Timestamp::now();
+        let now = self.config.clock.now();
         let (credential, until) = match (bearer, &connection.certificate) {
             (Some(token), _) => (Credential::Token(token.to_string()), expiry(token)),
             (None, Some((user, until))) => (Credential::Identity(user.clone()), Some(*until)),
@@ -232,7 +232,7 @@ impl Dashboard {
     /// A code that signs in once with that credential.
     pub fn new_code(&self, user: &str, credential: Credential, until: Option<Timestamp>) -> Result<String, Status> {
         let code = self.sessions.random_text()?;
-        self.codes.put(user, &code, credential, until, Timestamp::now())?;
+        self.codes.put(user, &code, credential, until, self.config.clock.now())?;
         Ok(code)
     }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use component_base::clock::Clock;
+
 use crate::metrics::Metrics;
 
 /// Lines that wait to be written.
@@ -18,15 +20,21 @@ const WAITING_MAX: usize = 8192;
 pub struct AccessLog {
     lines: SyncSender<String>,
     metrics: Arc<Metrics>,
+    clock: Clock,
 }
 
 impl AccessLog {
     /// `-` is the standard output. The file may be moved away at any time; a new one is then made.
-    pub fn open(path: &Path, metrics: Arc<Metrics>) -> std::io::Result<AccessLog> {
+    pub fn open(path: &Path, metrics: Arc<Metrics>, clock: Clock) -> std::io::Result<AccessLog> {
         let (lines, waiting) = sync_channel(WAITING_MAX);
         let output = Output::open(path)?;
         std::thread::Builder::new().name("access-log".into()).spawn(move || write_all(output, &waiting))?;
-        Ok(AccessLog { lines, metrics })
+        Ok(AccessLog { lines, metrics, clock })
+    }
+
+    /// The time of a line, in the form that web servers have.
+    pub(crate) fn time(&self) -> String {
+        self.clock.now().strftime("%d/%b/%Y:%H:%M:%S +0000").to_string()
     }
 
     pub fn line(&self, line: String) {

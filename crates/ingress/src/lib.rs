@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::clock::Clock;
 use component_base::tasks;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
@@ -61,6 +62,7 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where it listens, once it does.
     pub bound: watch::Sender<Bound>,
+    pub clock: Clock,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +94,7 @@ impl Default for Config {
             tunnel_idle_timeout: Duration::from_secs(60 * 60),
             drain_timeout: Duration::from_secs(4),
             bound: watch::Sender::default(),
+            clock: Clock::system(),
         }
     }
 }

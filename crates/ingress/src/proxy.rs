@@ -73,7 +73,7 @@ impl Shared {
         let log = match &config.access_log {
             None => None,
             Some(path) => {
-                let opened = AccessLog::open(path, metrics.clone());
+                let opened = AccessLog::open(path, metrics.clone(), config.clock.clone());
                 Some(opened.map_err(|source| Error::AccessLog { path: path.clone(), source })?)
             }
         };

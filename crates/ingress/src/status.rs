@@ -78,7 +78,7 @@ pub async fn run(config: Arc<Config>, cluster: Cluster, reports: watch::Receiver
     }
     let host = config.node_name.clone().unwrap_or_default();
     let writer = Writer {
-        recorder: Recorder::new(cluster.client().clone(), "ingress", &host),
+        recorder: Recorder::with_clock(cluster.client().clone(), "ingress", &host, config.clock.clone()),
         ingresses: cluster.caches().start(""),
         nodes: cluster.caches().start(""),
         services: cluster.caches().start(""),

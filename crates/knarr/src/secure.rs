@@ -85,7 +85,7 @@ impl Flags {
         });
         let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
         // Whatever is shown is taken here and judged with the request.
-        let mut tls = pki::server_config(certificate, Arc::new(ClientAuthorities::new(None, None)?))?;
+        let mut tls = pki::server_config(certificate, &ClientAuthorities::new(None, None)?)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         tasks::spawn(status_page::accept(listener, Shutdown::new(), move |stream| {

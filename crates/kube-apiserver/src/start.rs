@@ -42,7 +42,7 @@ pub async fn serve(
 ) -> Result<Serving, Error> {
     let certificate = Arc::new(pki::ServingCertificate::new(&credentials.serving)?);
     let clients = Arc::new(credentials.client_authorities()?);
-    let tls = Arc::new(pki::server_config(certificate.clone(), clients.clone())?);
+    let tls = Arc::new(pki::server_config(certificate.clone(), &clients)?);
 
     let wanted = SocketAddr::new(config.bind_address, config.https_port);
     let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;

@@ -117,6 +117,7 @@ pub static CONTROLLERS: &[&Controller] = &[
 /// What the operator decides.
 #[derive(Clone, Debug)]
 pub struct Config {
+    pub clock: Clock,
     /// `*` for all, a name for one, `-name` for all but one, as upstream's `--controllers`.
     pub controllers: Vec<String>,
     /// The authority that pods check the API server's certificate against; without one it is not published.
@@ -172,6 +173,7 @@ impl std::fmt::Debug for PrivateKey {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            clock: Clock::system(),
             controllers: vec!["*".into()],
             root_ca: None,
             local_storage: LocalStorage::default(),
@@ -234,8 +236,9 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {
         let workers = settings.workers.get(controller.name).copied();
+        let clock = settings.clock.clone();
         let (settings, cluster, shutdown) = (settings.clone(), cluster.clone(), shutdown.clone());
-        let run = reconcile::run_with(controller, settings, cluster, Clock::system(), workers, shutdown);
+        let run = reconcile::run_with(controller, settings, cluster, clock, workers, shutdown);
         let task = tasks::spawn(run);
         async move {
             match task.await {

@@ -5,14 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use component_base::clock::Clock;
 use component_base::status_page::{self, Answer, Answers};
 use component_base::tasks;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use reconcile::{Key, Shutdown};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::http;
 use crate::metrics::Metrics;
@@ -26,6 +28,7 @@ pub struct Health {
     state: Mutex<State>,
     /// Load balancers should send nothing to a node that is about to go.
     is_eligible: AtomicBool,
+    clock: Clock,
 }
 
 struct State {
@@ -35,20 +38,18 @@ struct State {
     updated: Timestamp,
 }
 
-impl Default for Health {
-    fn default() -> Health {
-        let state = State { pending_since: None, has_begun: false, updated: Timestamp::now() };
-        Health { state: Mutex::new(state), is_eligible: AtomicBool::new(true) }
-    }
-}
-
 impl Health {
+    pub(crate) fn new(clock: Clock) -> Health {
+        let state = State { pending_since: None, has_begun: false, updated: clock.now() };
+        Health { state: Mutex::new(state), is_eligible: AtomicBool::new(true), clock }
+    }
+
     pub fn queued(&self) {
         self.state.lock().pending_since.get_or_insert_with(Instant::now);
     }
 
     pub fn updated(&self) {
-        *self.state.lock() = State { pending_since: None, has_begun: true, updated: Timestamp::now() };
+        *self.state.lock() = State { pending_since: None, has_begun: true, updated: self.clock.now() };
     }
 
     pub(crate) fn set_eligible(&self, is: bool) {
@@ -61,7 +62,7 @@ impl Health {
     }
 
     fn answer(&self, with_eligibility: bool) -> (bool, String) {
-        let (is_eligible, now) = (self.is_eligible.load(Ordering::Relaxed), Timestamp::now());
+        let (is_eligible, now) = (self.is_eligible.load(Ordering::Relaxed), self.clock.now());
         let is_good = self.is_healthy() && (is_eligible || !with_eligibility);
         // A time that is long ago would look like a fault where nothing has changed since.
         let updated = if is_good { now } else { self.state.lock().updated };
@@ -147,5 +148,48 @@ impl ServiceChecks {
             });
             http::health(count > 0 && is_healthy, format!("{body:#}"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change that waits is no fault at first; one that waits for a minute is.
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_that_does_not_keep_up_is_unhealthy() {
+        let began = tokio::time::Instant::now();
+        let start = Timestamp::from_second(1_800_000_000).unwrap();
+        let health = Health::new(Clock::from_fn(move || start + began.elapsed()));
+        let check = |path: bool, is_good: bool, body: &str| assert_eq!(health.answer(path), (is_good, body.to_owned()));
+        let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+
+        // Nothing was written to the kernel yet.
+        wait(1).await;
+        check(false, false, r#"{"lastUpdated": "2027-01-15T08:00:00Z","currentTime": "2027-01-15T08:00:01Z"}"#);
+        health.updated();
+        wait(9).await;
+        check(
+            true,
+            true,
+            r#"{"lastUpdated": "2027-01-15T08:00:10Z","currentTime": "2027-01-15T08:00:10Z", "nodeEligible": true}"#,
+        );
+        health.queued();
+        wait(59).await;
+        // Another change does not make the first one younger.
+        health.queued();
+        assert!(health.is_healthy());
+        wait(1).await;
+        check(false, false, r#"{"lastUpdated": "2027-01-15T08:00:01Z","currentTime": "2027-01-15T08:01:10Z"}"#);
+        health.updated();
+        assert!(health.is_healthy());
+        // A node about to be removed is alive and not eligible.
+        health.set_eligible(false);
+        check(
+            true,
+            false,
+            r#"{"lastUpdated": "2027-01-15T08:01:10Z","currentTime": "2027-01-15T08:01:10Z", "nodeEligible": false}"#,
+        );
+        assert!(health.answer(false).0);
     }
 }

@@ -20,6 +20,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use component_base::clock::Clock;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 
@@ -48,6 +49,7 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
+    pub clock: Clock,
 }
 
 impl Config {
@@ -64,6 +66,7 @@ impl Config {
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),
             node_namespace: None,
+            clock: Clock::system(),
         }
     }
 }

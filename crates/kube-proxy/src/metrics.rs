@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use component_base::clock::Clock;
 use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::model::Family;
@@ -17,6 +17,7 @@ pub struct Metrics {
     partial_syncs: Histogram,
     programming: Histogram,
     state: Mutex<State>,
+    clock: Clock,
 }
 
 #[derive(Default)]
@@ -35,7 +36,7 @@ struct State {
 }
 
 impl Metrics {
-    pub fn new(families: &[Family]) -> Metrics {
+    pub fn new(families: &[Family], clock: Clock) -> Metrics {
         Metrics {
             families: families.to_vec(),
             syncs: Histogram::new(SYNC_SECONDS),
@@ -43,12 +44,13 @@ impl Metrics {
             partial_syncs: Histogram::new(SYNC_SECONDS),
             programming: Histogram::new(PROGRAMMING_SECONDS),
             state: Mutex::default(),
+            clock,
         }
     }
 
     pub fn queued(&self, is_service: bool) {
         let mut state = self.state.lock();
-        state.queued = now();
+        state.queued = self.now();
         if is_service {
             (state.service_changes += 1, state.pending[0] += 1)
         } else {
@@ -62,7 +64,7 @@ impl Metrics {
     }
 
     pub fn synced(&self, took: Duration, is_full: bool) {
-        self.state.lock().synced = now();
+        self.state.lock().synced = self.now();
         self.syncs.observe_time(took);
         let syncs = if is_full { &self.full_syncs } else { &self.partial_syncs };
         syncs.observe_time(took);
@@ -127,10 +129,10 @@ impl Metrics {
         }
         page.text()
     }
-}
 
-fn now() -> f64 {
-    Timestamp::now().as_millisecond() as f64 / 1000.0
+    fn now(&self) -> f64 {
+        self.clock.now().as_millisecond() as f64 / 1000.0
+    }
 }
 
 fn label(family: Family) -> (&'static str, &'static str) {
@@ -221,7 +223,10 @@ mod tests {
 
     #[test]
     fn numbers_have_upstreams_names() {
-        let metrics = Metrics::new(&[Family::V4]);
+        let metrics = Metrics::new(
+            &[Family::V4],
+            Clock::from_fn(|| jiff::Timestamp::from_millisecond(1_800_000_000_500).unwrap()),
+        );
         metrics.synced(Duration::from_millis(3), true);
         metrics.synced(Duration::from_millis(1), false);
         metrics.programmed(0.3);
@@ -236,6 +241,7 @@ mod tests {
             "kubeproxy_sync_proxy_rules_service_changes_total 1",
             "kubeproxy_sync_proxy_rules_service_changes_pending 1",
             "kubeproxy_proxy_healthz_total{code=\"503\"} 1",
+            "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1.8000000005e+09",
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }
@@ -244,7 +250,7 @@ mod tests {
     /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
     #[test]
     fn the_whole_text_is_known() {
-        let metrics = Metrics::new(&[Family::V4]);
+        let metrics = Metrics::new(&[Family::V4], Clock::system());
         metrics.synced(Duration::from_millis(3), true);
         metrics.synced(Duration::from_millis(1), false);
         metrics.synced(Duration::from_secs(20), false);
@@ -269,7 +275,7 @@ mod tests {
     #[test]
     fn families_of_addresses_are_told_apart() {
         let check = |families: &[Family], expected: &[&str]| {
-            let metrics = Metrics::new(families);
+            let metrics = Metrics::new(families, Clock::system());
             metrics.synced(Duration::from_millis(1), true);
             metrics.set_without_local(Family::V6, 2, 3);
             let text = metrics.text();

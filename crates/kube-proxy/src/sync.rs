@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use component_base::metrics::Slis;
 use component_base::status_page::{self, Answer, Answers};
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::events::{EventType, Recorder, reference};
 use reconcile::{Cache, Cluster, Key, Shutdown};
+use tokio::time::Instant;
 
 use crate::changes::{Changes, Taken};
 use crate::conntrack;
@@ -37,7 +38,9 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::new(&config.families)));
+    let clock = config.clock.clone();
+    let (health, metrics) =
+        (Arc::new(Health::new(clock.clone())), Arc::new(Metrics::new(&config.families, clock.clone())));
     serve(&config, &health, &metrics, &shutdown);
     let caches = cluster.caches();
     let (services, slices, nodes) =
@@ -52,7 +55,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     }
     let changes = Changes::new(health.clone(), metrics.clone());
     changes.follow(&services, &slices, &nodes);
-    let recorder = Recorder::new(cluster.client().clone(), "kube-proxy", &config.node_name);
+    let recorder = Recorder::with_clock(cluster.client().clone(), "kube-proxy", &config.node_name, clock);
     let mut proxy = Proxy::new(config, kernel, services, nodes, changes.clone(), (health, metrics, recorder));
     proxy.take_over().await;
     let mut look = tokio::time::interval(LOOK);
@@ -138,6 +141,7 @@ impl Proxy {
         let observer = Observer::new(config.node_namespace.as_deref(), &config.reserved_ports);
         let checks = ServiceChecks::new(IpAddr::from([0, 0, 0, 0]), config.node_namespace.clone(), health.clone());
         Proxy {
+            began: config.clock.now(),
             config,
             kernel,
             services,
@@ -155,7 +159,6 @@ impl Proxy {
             checks,
             health,
             metrics,
-            began: Timestamp::now(),
             retry: None,
         }
     }
@@ -188,7 +191,7 @@ impl Proxy {
             Ok(()) => {
                 self.health.updated();
                 self.metrics.synced(began.elapsed(), false);
-                let now = Timestamp::now();
+                let now = self.config.clock.now();
                 for trigger in taken.triggers.iter().filter(|trigger| **trigger >= self.began) {
                     self.metrics.programmed((now.as_millisecond() - trigger.as_millisecond()).max(0) as f64 / 1000.0);
                 }
@@ -222,7 +225,7 @@ impl Proxy {
         let at = self.retry.map(|(at, _)| at);
         async move {
             match at {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
+                Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         }

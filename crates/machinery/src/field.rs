@@ -228,3 +228,85 @@ impl Errors {
 pub fn shown(value: &Value) -> String {
     value.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let spec = Path::new("spec");
+        for (path, expected) in [
+            (Path::root(), ""),
+            (spec.clone(), "spec"),
+            (spec.child("containers").index(0).child("name"), "spec.containers[0].name"),
+            (Path::new("metadata").child("annotations").key("a.b/c"), "metadata.annotations[a.b/c]"),
+            (spec.named("x-y").index(1).index(2), "spec.x-y[1][2]"),
+            (Path::root().index(3), "[3]"),
+        ] {
+            assert_eq!(path.to_string(), expected);
+        }
+    }
+
+    /// Each way to be wrong, in upstream's words.
+    #[test]
+    fn messages() {
+        let (text, number, list) = (json!("a\"b"), json!(-1), json!(["x", 1]));
+        let at = |value| Node::new(value, Path::new("f"));
+        let mut errors = Errors::default();
+        errors.required(&at(&Value::Null), "");
+        errors.required(&at(&Value::Null), "why");
+        errors.invalid(&at(&text), "bad");
+        errors.invalid(&at(&number), "");
+        errors.invalid(&at(&list), "bad");
+        errors.invalid(&at(&Value::Null), "bad");
+        errors.invalid_value(&Path::new("g"), &json!(true), "bad");
+        errors.duplicate(&at(&text));
+        errors.forbidden(&at(&text), "why");
+        errors.not_found(&at(&number));
+        errors.not_supported(&at(&text), &["a", "b"]);
+        errors.not_supported(&at(&text), &[]);
+        errors.too_long(&at(&text), 5);
+        errors.too_many(&at(&list), 2, 1);
+        errors.too_many(&at(&list), 9, 8);
+        let found: Vec<(String, String)> = errors
+            .causes()
+            .into_iter()
+            .map(|cause| (cause.reason, format!("{}: {}", cause.field, cause.message)))
+            .collect();
+        let expected = [
+            ("FieldValueRequired", "f: Required value"),
+            ("FieldValueRequired", "f: Required value: why"),
+            ("FieldValueInvalid", "f: Invalid value: \"a\\\"b\": bad"),
+            ("FieldValueInvalid", "f: Invalid value: -1"),
+            ("FieldValueInvalid", "f: Invalid value: [\"x\",1]: bad"),
+            ("FieldValueInvalid", "f: Invalid value: null: bad"),
+            ("FieldValueInvalid", "g: Invalid value: true: bad"),
+            ("FieldValueDuplicate", "f: Duplicate value: \"a\\\"b\""),
+            ("FieldValueForbidden", "f: Forbidden: why"),
+            ("FieldValueNotFound", "f: Not found: -1"),
+            ("FieldValueNotSupported", "f: Unsupported value: \"a\\\"b\": supported values: \"a\", \"b\""),
+            ("FieldValueNotSupported", "f: Unsupported value: \"a\\\"b\""),
+            ("FieldValueTooLong", "f: Too long: may not be more than 5 bytes"),
+            ("FieldValueTooMany", "f: Too many: 2: must have at most 1 item"),
+            ("FieldValueTooMany", "f: Too many: 9: must have at most 8 items"),
+        ];
+        let expected = expected.map(|(reason, text)| (reason.to_owned(), text.to_owned()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn summaries() {
+        let at = Node::new(&Value::Null, Path::new("f"));
+        let mut errors = Errors::default();
+        errors.required(&at, "");
+        assert_eq!(errors.summary(), "f: Required value");
+        errors.forbidden(&at, "no");
+        errors.required(&at, "");
+        // Said once in the sentence; every cause stands in the details.
+        assert_eq!(errors.summary(), "[f: Required value, f: Forbidden: no]");
+        assert_eq!(errors.causes().len(), 3);
+    }
+}

@@ -186,3 +186,54 @@ pub fn human_duration(seconds: i64) -> String {
         _ => format!("{}y", hours / 24 / 365),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_as_people_read_them() {
+        const HOUR: i64 = 3600;
+        const DAY: i64 = 24 * HOUR;
+        for (seconds, expected) in [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (70, "70s"),
+            (119, "119s"),
+            (120, "2m"),
+            (190, "3m10s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (70 * 60, "70m"),
+            (3 * HOUR - 1, "179m"),
+            (3 * HOUR, "3h"),
+            (3 * HOUR + 60, "3h1m"),
+            (8 * HOUR - 1, "7h59m"),
+            (8 * HOUR, "8h"),
+            (47 * HOUR, "47h"),
+            (49 * HOUR, "2d1h"),
+            (2 * DAY, "2d"),
+            (8 * DAY + 2 * HOUR, "8d"),
+            (367 * DAY, "367d"),
+            (730 * DAY, "2y"),
+            (730 * DAY + 25 * HOUR, "2y1d"),
+            (8 * 365 * DAY + 2 * HOUR, "8y"),
+            (20 * 365 * DAY, "20y"),
+        ] {
+            assert_eq!(human_duration(seconds), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn ages() {
+        let now: Timestamp = "2030-01-01T00:01:30Z".parse().unwrap();
+        let object = serde_json::json!({"metadata": {"creationTimestamp": "2030-01-01T00:00:00Z"}});
+        assert_eq!(Value::from(vec![age(&object, now)]), serde_json::json!(["90s"]));
+        assert_eq!(Value::from(vec![age(&Value::Null, now)]), serde_json::json!(["<unknown>"]));
+        assert_eq!(since("no time", now), "<unknown>");
+        // Clocks of nodes are a little apart.
+        assert_eq!(since("2030-01-01T00:01:31Z", now), "0s");
+        assert_eq!(since("2030-01-01T00:02:00Z", now), "<invalid>");
+    }
+}

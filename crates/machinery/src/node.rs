@@ -98,3 +98,36 @@ impl<'a> Node<'a> {
         entries.map(move |(key, value)| (key.as_str(), Node { value, path: path.key(key) }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_reads_as_go_reads_it() {
+        let object = json!({"text": "t", "number": 7, "flag": true, "null": null, "list": [1, 2], "map": {"k": "v"}});
+        let root = Node::root(&object);
+        assert_eq!((root.text("text"), root.text("number"), root.text("none")), ("t", "", ""));
+        assert_eq!((root.number("number"), root.number("text")), (Some(7), None));
+        assert!(root.flag("flag") && !root.flag("text") && !root.flag("none"));
+        assert!(root.has("text") && !root.has("null") && !root.has("none"));
+        assert!(!root.at("null").exists() && !root.at("none").at("deeper").exists());
+        assert_eq!((root.at("list").len(), root.at("map").len(), root.at("text").len()), (2, 1, 0));
+        assert!(root.at("none").is_empty());
+    }
+
+    #[test]
+    fn every_place_knows_its_path() {
+        let object = json!({"spec": {"list": [{"a": 1}, {"a": 2}], "map": {"x/y": "z"}}});
+        let spec = Node::root(&object).at("spec");
+        let paths: Vec<String> = spec.each("list").map(|item| item.at("a").path.to_string()).collect();
+        assert_eq!(paths, ["spec.list[0].a", "spec.list[1].a"]);
+        let entries: Vec<(String, &str)> =
+            spec.at("map").entries().map(|(key, value)| (format!("{key} {}", value.path), value.str())).collect();
+        assert_eq!(entries, [("x/y spec.map[x/y]".to_owned(), "z")]);
+        assert_eq!(spec.at("map").key("none").path.to_string(), "spec.map[none]");
+        assert_eq!(spec.each("none").count(), 0);
+    }
+}

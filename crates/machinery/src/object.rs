@@ -85,3 +85,49 @@ pub fn set_default(value: &mut Value, field: &str, default: impl Into<Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_reads_as_empty() {
+        for object in
+            [json!({}), json!({"metadata": null}), json!({"metadata": {"name": null, "labels": null}}), json!("x")]
+        {
+            assert_eq!((object.name(), object.namespace(), object.uid(), object.resource_version()), ("", "", "", ""));
+            assert_eq!((object.label("a"), object.annotation("a")), (None, None));
+            assert!(object.finalizers().is_empty() && !object.is_deleting());
+        }
+        let object = json!({"metadata": {
+            "name": "n", "namespace": "s", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "annotations": {"c": "d"},
+            "finalizers": ["x", "y"], "deletionTimestamp": "2030-01-01T00:00:00Z",
+        }});
+        assert_eq!((object.name(), object.namespace(), object.uid(), object.resource_version()), ("n", "s", "u", "7"));
+        assert_eq!((object.label("a"), object.annotation("c"), object.label("c")), (Some("b"), Some("d"), None));
+        assert_eq!(object.finalizers(), ["x", "y"]);
+        assert!(object.is_deleting());
+    }
+
+    #[test]
+    fn maps_are_made_where_they_are_missing() {
+        for mut object in [json!({}), json!(null), json!({"metadata": "x"})] {
+            object.meta_mut().insert("name".into(), "n".into());
+            assert_eq!(object.name(), "n");
+        }
+    }
+
+    #[test]
+    fn defaults_do_not_override() {
+        let mut object = json!({"a": 1, "b": null, "c": "", "d": false});
+        for field in ["a", "b", "c", "d", "e"] {
+            set_default(&mut object, field, "default");
+        }
+        assert_eq!(object, json!({"a": 1, "b": "default", "c": "", "d": false, "e": "default"}));
+        let mut text = json!("x");
+        set_default(&mut text, "a", 1);
+        assert_eq!(text, json!("x"));
+    }
+}

@@ -205,3 +205,69 @@ impl Cause {
         Value::Object(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Path;
+    use crate::node::Node;
+
+    const PODS: GroupResource = GroupResource { group: "", resource: "pods" };
+    const DEPLOYMENTS: GroupResource = GroupResource { group: "apps", resource: "deployments" };
+
+    /// Codes, reasons and sentences that clients compare.
+    #[test]
+    fn sentences() {
+        for (status, code, reason, message) in [
+            (Status::not_found(PODS, "p"), 404, "NotFound", "pods \"p\" not found"),
+            (Status::already_exists(DEPLOYMENTS, "d"), 409, "AlreadyExists", "deployments.apps \"d\" already exists"),
+            (
+                Status::modified(PODS, "p"),
+                409,
+                "Conflict",
+                "Operation cannot be fulfilled on pods \"p\": the object has been modified; please apply your changes to the \
+                 latest version and try again",
+            ),
+            (Status::forbidden(PODS, "p", "no"), 403, "Forbidden", "pods \"p\" is forbidden: no"),
+            (Status::forbidden(DEPLOYMENTS, "", "no"), 403, "Forbidden", "deployments.apps is forbidden: no"),
+            (Status::unauthorized(), 401, "Unauthorized", "Unauthorized"),
+            (Status::internal("disk"), 500, "InternalError", "Internal error occurred: disk"),
+            (Status::no_such_resource(), 404, "NotFound", "the server could not find the requested resource"),
+            (
+                Status::method_not_allowed(),
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            ),
+        ] {
+            assert_eq!((status.code, status.reason, status.message.as_str()), (code, reason, message));
+            let value = status.to_value();
+            assert_eq!((&value["status"], &value["kind"]), (&json!("Failure"), &json!("Status")));
+            assert!(value["details"].is_object() || code == 401, "{value}");
+        }
+    }
+
+    #[test]
+    fn details_say_what_is_known() {
+        let details = |status: Status| status.to_value()["details"].clone();
+        assert_eq!(
+            details(Status::not_found(DEPLOYMENTS, "d")),
+            json!({"name": "d", "group": "apps", "kind": "deployments"})
+        );
+        assert_eq!(details(Status::no_such_resource()), json!({}));
+        assert_eq!(details(Status::too_many_requests("later", 1)), json!({"retryAfterSeconds": 1}));
+        assert_eq!(details(Status::internal("disk")), json!({"causes": [{"message": "disk"}]}));
+        assert_eq!(details(Status::bad_request("x")), Value::Null);
+        let mut errors = Errors::default();
+        errors.required(&Node::new(&Value::Null, Path::new("spec")), "why");
+        let status = Status::invalid("apps", "Deployment", "d", &errors);
+        assert_eq!(status.message, "Deployment.apps \"d\" is invalid: spec: Required value: why");
+        let cause = json!({"reason": "FieldValueRequired", "message": "Required value: why", "field": "spec"});
+        assert_eq!(details(status), json!({"name": "d", "group": "apps", "kind": "Deployment", "causes": [cause]}));
+    }
+
+    #[test]
+    fn an_error_without_a_reason_is_sent_without_one() {
+        assert!(Status::new(499, "", "gone").to_value().get("reason").is_none());
+    }
+}

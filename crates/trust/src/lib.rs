@@ -1,9 +1,11 @@
-//! Certificate verification of our TLS clients: the CAs of a bundle, and a certificate in the bundle itself.
+//! Certificate verification of our TLS clients (the CAs of a bundle, and a certificate in the bundle itself), and the handshake
+//! of servers that look at client certificates.
 //!
 //! The second is what `openssl req -x509` makes: one certificate that is its own authority and is also what the server
 //! shows. Go's clients take it, webpki does not (`CaUsedAsEndEntity`); users have such certificates in the `caBundle` of
 //! webhooks and APIServices, on kubelets and on registries.
 
+mod client_certificate;
 mod kubelet;
 mod no_verification;
 
@@ -18,6 +20,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+pub use client_certificate::UncheckedClientCertificate;
 pub use kubelet::kubelet_verifier;
 pub use no_verification::client_without_verification;
 

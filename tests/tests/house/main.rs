@@ -3,6 +3,8 @@
 
 mod sources;
 mod sizes;
+mod clock;
+mod duplicates;
 mod layers;
 mod documents;
 mod examples;

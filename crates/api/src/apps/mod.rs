@@ -5,3 +5,6 @@ pub mod daemonset;
 pub mod deployment;
 pub mod replicaset;
 pub mod statefulset;
+
+#[cfg(test)]
+mod tests;

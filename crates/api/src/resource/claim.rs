@@ -11,6 +11,7 @@ use machinery::names;
 
 const REQUESTS_MAX: usize = 32;
 const CONSTRAINTS_MAX: usize = 32;
+const CONFIGS_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 
 /// A request that does not say how many devices it wants, wants one.
@@ -44,45 +45,41 @@ fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
 pub(super) fn validate(spec: &Node, errors: &mut Errors) {
     let claim = spec.at("devices");
     let requests = claim.at("requests");
-    devices::limit(&requests, REQUESTS_MAX, errors);
-    for request in requests.items() {
-        validate_request(&request, errors);
-    }
-    devices::unique(requests.items().map(|request| request.at("name")), errors);
-    let known = request_names(&requests);
-    let constraints = claim.at("constraints");
-    devices::limit(&constraints, CONSTRAINTS_MAX, errors);
-    for constraint in constraints.items() {
-        references(&constraint.at("requests"), &known, errors);
-        let attribute = constraint.at("matchAttribute");
-        if attribute.exists() {
-            devices::fully_qualified_name(&attribute, errors)
-        } else if !constraint.has("distinctAttribute") {
-            errors.required(&attribute, "");
+    let known = RequestNames::of(&requests);
+    devices::set(&requests, REQUESTS_MAX, devices::name_key, errors, validate_request);
+    devices::list(&claim.at("constraints"), CONSTRAINTS_MAX, errors, |constraint, errors| {
+        known.check_all(&constraint.at("requests"), errors);
+        if constraint.has("matchAttribute") {
+            devices::fully_qualified_name(&constraint.at("matchAttribute"), errors);
+        } else if constraint.has("distinctAttribute") {
+            devices::fully_qualified_name(&constraint.at("distinctAttribute"), errors);
+        } else {
+            let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
+                          are set";
+            errors.required(constraint, detail);
         }
-    }
-    for config in devices::configs(&claim.at("config"), errors) {
-        references(&config.at("requests"), &known, errors);
-    }
+    });
+    devices::list(&claim.at("config"), CONFIGS_MAX, errors, |config, errors| {
+        known.check_all(&config.at("requests"), errors);
+        devices::config(config, false, errors);
+    });
 }
 
 fn validate_request(request: &Node, errors: &mut Errors) {
-    check::required_rule(&request.at("name"), names::dns_label, errors);
+    devices::dns_label(&request.at("name"), errors);
     let (exactly, alternatives) = (request.at("exactly"), request.at("firstAvailable"));
     match (exactly.exists(), !alternatives.is_empty()) {
         (true, true) => {
             let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            errors.invalid_value(&request.path, &"".into(), detail);
+            errors.invalid_value(&request.path, &Value::Null, detail);
         }
         (false, false) => errors.required(request, "exactly one of `exactly` or `firstAvailable` is required"),
         (true, false) => validate_devices(&exactly, errors),
         (false, true) => {
-            devices::limit(&alternatives, ALTERNATIVES_MAX, errors);
-            for alternative in alternatives.items() {
-                check::required_rule(&alternative.at("name"), names::dns_label, errors);
-                validate_devices(&alternative, errors);
-            }
-            devices::unique(alternatives.items().map(|alternative| alternative.at("name")), errors);
+            devices::set(&alternatives, ALTERNATIVES_MAX, devices::name_key, errors, |alternative, errors| {
+                devices::dns_label(&alternative.at("name"), errors);
+                validate_devices(alternative, errors);
+            });
         }
     }
 }
@@ -102,40 +99,55 @@ fn validate_devices(request: &Node, errors: &mut Errors) {
         _ => check::one_of_texts(&mode, &["All", "ExactCount"], errors),
     }
     for toleration in request.each("tolerations") {
-        let key = toleration.at("key");
-        check::optional_rule(&key, names::qualified_name, errors);
-        match toleration.text("operator") {
-            "Exists" if !toleration.text("value").is_empty() => {
-                errors.invalid(&toleration.at("value"), "must be empty for operator `Exists`");
+        validate_toleration(&toleration, errors);
+    }
+}
+
+fn validate_toleration(toleration: &Node, errors: &mut Errors) {
+    check::optional_rule(&toleration.at("key"), names::qualified_name, errors);
+    let (operator, value) = (toleration.at("operator"), toleration.at("value"));
+    match operator.str() {
+        "Exists" if !value.str().is_empty() => errors.invalid(&value, "must be empty for operator `Exists`"),
+        "Exists" => {}
+        "Equal" => check::rule(&value, names::label_value(value.str()), errors),
+        "" => errors.required(&operator, ""),
+        _ => errors.not_supported(&operator, &["Equal", "Exists"]),
+    }
+    devices::effect(&toleration.at("effect"), errors);
+}
+
+/// What constraints, configurations and results may refer to: requests, and alternatives as `request/alternative`.
+pub(super) struct RequestNames(Vec<String>);
+
+impl RequestNames {
+    pub(super) fn of(requests: &Node) -> RequestNames {
+        let mut known = Vec::new();
+        for request in requests.items() {
+            known.push(request.text("name").to_string());
+            for alternative in request.each("firstAvailable") {
+                known.push(format!("{}/{}", request.text("name"), alternative.text("name")));
             }
-            "Exists" => {}
-            "Equal" => check::rule(&toleration.at("value"), names::label_value(toleration.text("value")), errors),
-            "" => errors.required(&toleration.at("operator"), ""),
-            _ => errors.not_supported(&toleration.at("operator"), &["Equal", "Exists"]),
         }
+        RequestNames(known)
     }
-}
 
-/// What constraints and configurations may refer to: requests, and alternatives as `request/alternative`.
-fn request_names(requests: &Node) -> Vec<String> {
-    let mut known = Vec::new();
-    for request in requests.items() {
-        known.push(request.text("name").to_string());
-        for alternative in request.each("firstAvailable") {
-            known.push(format!("{}/{}", request.text("name"), alternative.text("name")));
-        }
+    pub(super) fn check_all(&self, list: &Node, errors: &mut Errors) {
+        let key = |name: &Node| devices::text_key(name.str());
+        devices::set(list, REQUESTS_MAX, key, errors, |name, errors| self.check(name, errors));
     }
-    known
-}
 
-fn references(list: &Node, known: &[String], errors: &mut Errors) {
-    devices::limit(list, REQUESTS_MAX, errors);
-    for name in list.items() {
-        if !known.iter().any(|one| one == name.str()) {
-            let detail = "must be the name of a request in the claim or the name of a request and a subrequest \
-                          separated by '/'";
-            errors.invalid(&name, detail);
+    pub(super) fn check(&self, name: &Node, errors: &mut Errors) {
+        let detail =
+            "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+        let segments: Vec<&str> = name.str().split('/').collect();
+        if segments.len() <= 2 {
+            for segment in segments {
+                let segment = segment.into();
+                devices::dns_label(&Node::new(&segment, name.path.clone()), errors);
+            }
+        }
+        if !self.0.iter().any(|one| one == name.str()) {
+            errors.invalid_value(&name.path, &name.str().into(), detail);
         }
     }
-    devices::unique(list.items(), errors);
 }

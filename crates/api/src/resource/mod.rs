@@ -6,3 +6,6 @@ mod devices;
 pub mod resourceclaim;
 pub mod resourceclaimtemplate;
 pub mod resourceslice;
+
+#[cfg(test)]
+mod tests;

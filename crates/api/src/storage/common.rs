@@ -14,7 +14,9 @@ const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 
 /// The name of a CSI driver: a DNS name, in any case.
 pub(crate) fn driver_name(name: &Node, errors: &mut Errors) {
-    check::required_text(name, errors);
+    if name.str().is_empty() {
+        return errors.required(name, "");
+    }
     if name.str().len() > DRIVER_NAME_MAX {
         errors.too_long(name, DRIVER_NAME_MAX);
     }

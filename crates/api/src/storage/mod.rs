@@ -10,3 +10,6 @@ pub mod volumeattributesclass;
 mod common;
 
 pub(crate) use common::driver_name;
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use component_base::clock::{Clock, stamp};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -12,9 +13,9 @@ use serde_json::{Value, json};
 const CONDITION: &str = "NetworkUnavailable";
 
 /// Says so on the own Node where it does not yet; answers whether that is done. To be asked once the routes are in place.
-pub async fn set_network_available(name: &str, nodes: &[Arc<Node>], api: &Api<Node>) -> bool {
+pub async fn set_network_available(name: &str, nodes: &[Arc<Node>], api: &Api<Node>, clock: &Clock) -> bool {
     let own = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
-    let Some(patch) = own.and_then(|node| patch(node, Timestamp::now())) else { return true };
+    let Some(patch) = own.and_then(|node| patch(node, clock.now())) else { return true };
     match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
         Ok(_) => true,
         Err(error) if reconcile::is_not_found(&error) => true,
@@ -33,7 +34,7 @@ fn patch(node: &Node, now: Timestamp) -> Option<Value> {
     if conditions.any(|condition| condition.type_ == CONDITION && condition.status == "False") {
         return None;
     }
-    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = stamp(now);
     Some(json!({"status": {"conditions": [{
         "type": CONDITION,
         "status": "False",

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::clock::Clock;
 use component_base::tasks;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
@@ -81,6 +82,7 @@ pub struct Config {
     pub node_namespace: Option<PathBuf>,
     /// Look at this node alone, because others may not be seen: there are no routes to them then.
     pub own_node_only: bool,
+    pub clock: Clock,
 }
 
 impl Config {
@@ -94,6 +96,7 @@ impl Config {
             cluster_ranges: network.cluster_ranges.clone(),
             node_namespace: network.node_namespace.clone(),
             own_node_only: false,
+            clock: Clock::system(),
         }
     }
 }
@@ -141,7 +144,8 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
             }
             known = Some(read);
         }
-        if again.is_none() && !condition::set_network_available(&keeper.config.node_name, &list, &own_node).await {
+        let Config { node_name, clock, .. } = &keeper.config;
+        if again.is_none() && !condition::set_network_available(node_name, &list, &own_node, clock).await {
             again = Some(RETRY);
         }
         look = tokio::select! {

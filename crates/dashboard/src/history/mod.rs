@@ -8,8 +8,8 @@ mod sample;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use component_base::clock::Clock;
 use component_base::tasks;
-use jiff::Timestamp;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -29,12 +29,12 @@ pub(crate) struct History {
 }
 
 /// Measures from now on, until told to stop.
-pub(crate) fn start(config: &HistoryConfig, shutdown: CancellationToken) -> Arc<History> {
+pub(crate) fn start(config: &HistoryConfig, clock: Clock, shutdown: CancellationToken) -> Arc<History> {
     let ring = Arc::new(Mutex::new(Ring::new(config.folder.clone())));
     let (client, kept, restarts) = (config.client.clone(), ring.clone(), config.restarts.clone());
     tasks::spawn(async move {
         tokio::select! {
-            () = sample::run(&client, &kept, &restarts) => {}
+            () = sample::run(&client, &kept, &restarts, &clock) => {}
             () = shutdown.cancelled() => {}
         }
     });
@@ -68,7 +68,7 @@ pub(crate) async fn answer(dashboard: &Dashboard, signed_in: &SignedIn, query: &
         return Err(Status::new(403, "Forbidden", message));
     }
     let hours = query.get("hours").parse().unwrap_or(HOURS_MAX).clamp(1, HOURS_MAX);
-    let end = Timestamp::now().as_second() / STEP_SECONDS;
+    let end = dashboard.config.clock.now().as_second() / STEP_SECONDS;
     let start = end - hours * 60;
     let files = history.ring.lock().files();
     let read = tokio::task::spawn_blocking(move || ring::read(&files, &key, start)).await;

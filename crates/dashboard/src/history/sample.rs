@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::clock::Clock;
 use futures::StreamExt;
 use http::{HeaderValue, Method};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -19,12 +19,12 @@ use crate::table::row::each;
 const PARALLEL: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>, restarts: &Restarts) {
+pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>, restarts: &Restarts, clock: &Clock) {
     let mut counters = Counters::default();
     loop {
-        let now = Timestamp::now().as_second();
+        let now = clock.now().as_second();
         tokio::time::sleep(Duration::from_secs((STEP_SECONDS - now.rem_euclid(STEP_SECONDS)) as u64)).await;
-        let minute = Timestamp::now().as_second() / STEP_SECONDS;
+        let minute = clock.now().as_second() / STEP_SECONDS;
         let samples = measure(client, restarts, &mut counters, minute).await;
         if samples.is_empty() {
             continue;

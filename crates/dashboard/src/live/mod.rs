@@ -23,7 +23,6 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
 use machinery::status::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -189,7 +188,7 @@ impl Dashboard {
     /// Whether a session that was good is it still. A server that cannot say so now is asked again later.
     async fn still(&self, signed_in: &SignedIn, connection: &Connection) -> bool {
         let session = &signed_in.session;
-        if session.expires <= Timestamp::now().as_second() || self.sessions.is_ended(session) {
+        if session.expires <= self.config.clock.now().as_second() || self.sessions.is_ended(session) {
             return false;
         }
         !matches!(self.open(session.clone(), connection).await, Err(status) if status.code == 401)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderName, Method, Request, header};
-use jiff::Timestamp;
 
 use super::headers::REQUEST_ID;
 use crate::access_log::AccessLog;
@@ -79,7 +78,7 @@ impl Drop for Record {
         let took = self.began.elapsed();
         self.counters.add(&self.method, self.status, took, self.bytes);
         let Some(line) = self.line.take() else { return };
-        let now = Timestamp::now().strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();
+        let now = line.log.time();
         let endpoint = line.endpoint.map_or("-".into(), |address| address.to_string());
         let Line { log, client, request, host, referer, agent, id, route, .. } = *line;
         log.line(format!(

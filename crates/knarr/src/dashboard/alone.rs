@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use component_base::clock::Clock;
 use component_base::tasks;
 use dashboard::{Access, Connection, Credential, Dashboard, User};
 use http_body_util::BodyExt;
@@ -70,6 +71,7 @@ async fn serve(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
         revisions: None,
         certificates: None,
         history: None,
+        clock: Clock::system(),
     };
     let page = Dashboard::new(page, access, shutdown.clone());
     let code = page.new_code(&user.name, Credential::Kubeconfig, None);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::clock::Clock;
 use dashboard::body::{Body, full};
 use dashboard::{Access, Connection, Credential, Dashboard};
 use futures::{FutureExt, StreamExt};
@@ -66,6 +67,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
             client: kube::Client::new(Loopback::component(app.clone(), USER, AGENT), "default"),
             restarts: restarts(config.caches),
         }),
+        clock: Clock::system(),
     };
     let page = Dashboard::new(page, Arc::new(Local { app: app.clone() }), shutdown);
     let server = app.clone();

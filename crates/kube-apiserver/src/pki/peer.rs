@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring as tls_ring;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
+use trust::UncheckedClientCertificate;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Error;
@@ -50,8 +49,6 @@ pub enum Signer {
 pub struct ClientAuthorities {
     cluster: Option<Arc<dyn ClientCertVerifier>>,
     front_proxy: Option<Arc<dyn ClientCertVerifier>>,
-    hints: Vec<DistinguishedName>,
-    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientAuthorities {
@@ -59,10 +56,14 @@ impl ClientAuthorities {
     pub fn new(cluster_pem: Option<&str>, front_proxy_pem: Option<&str>) -> Result<ClientAuthorities, Error> {
         let (cluster, front_proxy) =
             (cluster_pem.map(verifier).transpose()?, front_proxy_pem.map(verifier).transpose()?);
-        let both = [&cluster, &front_proxy].into_iter().flatten();
-        let hints = both.flat_map(|verifier| verifier.root_hint_subjects().to_vec()).collect();
-        let algorithms = tls_ring::default_provider().signature_verification_algorithms;
-        Ok(ClientAuthorities { cluster, front_proxy, hints, algorithms })
+        Ok(ClientAuthorities { cluster, front_proxy })
+    }
+
+    /// What takes part in the handshake; `identify` decides afterwards.
+    pub(super) fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
+        let both = [&self.cluster, &self.front_proxy].into_iter().flatten();
+        let hints: Vec<DistinguishedName> = both.flat_map(|one| one.root_hint_subjects().to_vec()).collect();
+        Arc::new(UncheckedClientCertificate::new(hints))
     }
 
     /// Judges the chain a connection ended up with, leaf first; `None` where the client showed nothing.
@@ -80,48 +81,6 @@ impl ClientAuthorities {
             () => Signer::Unknown,
         };
         Some(read(leaf, signer))
-    }
-}
-
-impl ClientCertVerifier for ClientAuthorities {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.hints
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _leaf: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        // `identify` decides; see the top of this file.
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }
 

@@ -37,12 +37,12 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 /// TLS 1.2 and 1.3, HTTP/2 preferred, sessions resumed without state on the server, client certificates welcome.
-pub fn server_config(serving: Arc<ServingCertificate>, clients: Arc<ClientAuthorities>) -> Result<ServerConfig, Error> {
+pub fn server_config(serving: Arc<ServingCertificate>, clients: &ClientAuthorities) -> Result<ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])
         .map_err(tls_error)?
-        .with_client_cert_verifier(clients)
+        .with_client_cert_verifier(clients.handshake())
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ticketer = ring::Ticketer::new().map_err(tls_error)?;

@@ -233,7 +233,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let material = ensure(folder.path(), &options(), now()).unwrap();
     let serving = Arc::new(ServingCertificate::new(material.leaf(Leaf::Serving)).unwrap());
     let authorities = Arc::new(material.credentials(true).client_authorities().unwrap());
-    let acceptor = TlsAcceptor::from(Arc::new(server_config(serving.clone(), authorities.clone()).unwrap()));
+    let acceptor = TlsAcceptor::from(Arc::new(server_config(serving.clone(), &authorities).unwrap()));
     let admin = connector(&material, Some(material.leaf(Leaf::Admin)));
 
     for name in ["localhost", "127.0.0.1", "::1", "10.43.0.1", "harbour", "api.example.com"] {

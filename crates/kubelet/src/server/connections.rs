@@ -25,7 +25,7 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
     let mut tls = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("ring has both versions of TLS")
-        .with_client_cert_verifier(clients.clone())
+        .with_client_cert_verifier(clients.handshake())
         .with_cert_resolver(certificate);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));

@@ -9,14 +9,14 @@ use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::RootCertStore;
+use rustls::crypto::ring as tls_ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
 use tokio::time::Instant;
+use trust::UncheckedClientCertificate;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long the API server's word about a token counts, as upstream's default.
@@ -44,13 +44,11 @@ pub enum AuthorityError {
     Build(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Believes certificates of one authority. As upstream, the handshake takes any certificate the client has the key of: a
-/// client with an outdated one reads "Unauthorized", and one that also sends a good token is let in.
+/// Believes certificates of one authority.
 #[derive(Debug)]
 pub struct ClientAuthority {
     /// None where no certificates are believed.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientAuthority {
@@ -61,12 +59,17 @@ impl ClientAuthority {
             roots.add(certificate)?;
         }
         let provider = Arc::new(tls_ring::default_provider());
-        let algorithms = provider.signature_verification_algorithms;
         if roots.is_empty() {
-            return Ok(ClientAuthority { verifier: None, algorithms });
+            return Ok(ClientAuthority { verifier: None });
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(ClientAuthority { verifier: Some(verifier), algorithms })
+        Ok(ClientAuthority { verifier: Some(verifier) })
+    }
+
+    /// What takes part in the handshake; `identify` decides afterwards.
+    pub(super) fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
+        let hints = self.verifier.as_ref().map_or(Vec::new(), |verifier| verifier.root_hint_subjects().to_vec());
+        Arc::new(UncheckedClientCertificate::new(hints))
     }
 
     /// The user a connection's certificate stands for; nobody where there is none or it is not believed.
@@ -82,48 +85,6 @@ impl ClientAuthority {
         groups.push("system:authenticated".into());
         let until = Some(certificate.validity().not_after.timestamp());
         (!name.is_empty()).then(|| User { name: name.into(), groups, until, ..User::default() })
-    }
-}
-
-impl ClientCertVerifier for ClientAuthority {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.verifier.as_ref().map_or(&[], |verifier| verifier.root_hint_subjects())
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _leaf: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        // `identify` decides.
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }
 

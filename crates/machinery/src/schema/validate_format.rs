@@ -252,3 +252,60 @@ fn is_ssn(text: &str) -> bool {
         && separator(bytes[6])
         && [0, 1, 2, 4, 5, 7, 8, 9, 10].iter().all(|index| bytes[*index].is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Good and bad texts of each format.
+    #[test]
+    fn formats() {
+        for (format, good, bad) in [
+            ("date-time", &["2030-01-01T00:00:00Z", "2030-01-01T00:00:00.123+02:00"][..], &["2030-01-01", "x", ""][..]),
+            ("date", &["2030-01-31"], &["2030-02-30", "2030-1-1", "20300101"]),
+            ("duration", &["0", "1h30m", "1.5s", "-2ms", "3 days", "1w"], &["", "1", "h", "1 fortnight", "1..5s"]),
+            ("byte", &["", "YQ==", "YWJj"], &["YQ", "Y-=="]),
+            ("ipv4", &["10.0.0.1"], &["10.0.0", "::1", "10.0.0.256"]),
+            ("ipv6", &["::1", "2001:db8::"], &["10.0.0.1", "::g"]),
+            ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/08"]),
+            ("mac", &["00:00:5e:00:53:01", "0000.5e00.5301"], &["00:00:5e:00:53", "00-00:5e:00:53:01"]),
+            ("uuid", &["b0c9b5c2-1a2b-4c3d-8e4f-5a6b7c8d9e0f", "b0c9b5c21a2b4c3d8e4f5a6b7c8d9e0f"], &["b0c9", ""]),
+            ("uuid4", &["b0c9b5c2-1a2b-4c3d-8e4f-5a6b7c8d9e0f"], &["b0c9b5c2-1a2b-3c3d-8e4f-5a6b7c8d9e0f"]),
+            ("uuid5", &["b0c9b5c2-1a2b-5c3d-8e4f-5a6b7c8d9e0f"], &["b0c9b5c2-1a2b-5c3d-7e4f-5a6b7c8d9e0f"]),
+            ("uri", &["http://example.com", "/path", "urn:x:y"], &["", "example.com", "http://a b"]),
+            ("email", &["a@example.com", "a.b@c"], &["a", "@c", "a b@c"]),
+            ("hostname", &["example.com", "a"], &["", "-a", "a..b"]),
+            ("hexcolor", &["#fff", "abcdef"], &["#ff", "#gggggg"]),
+            ("rgbcolor", &["rgb(0, 127,255)"], &["rgb(0,0,256)", "rgb(0,0)", "0,0,0"]),
+            ("isbn10", &["0-306-40615-2", "080442957X"], &["0-306-40615-3", "X804429570"]),
+            ("isbn13", &["978-0-306-40615-7"], &["978-0-306-40615-8", "978030640615X"]),
+            ("isbn", &["0306406152", "9780306406157"], &["123"]),
+            ("creditcard", &["4111 1111 1111 1111"], &["4111 1111 1111 1112", "411"]),
+            ("ssn", &["111-22-3333", "111 22 3333"], &["111223333", "111-22-333a"]),
+            ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f1f77bcf86cd79943901", "g07f1f77bcf86cd799439011"]),
+            ("k8s-short-name", &["a-b"], &["a.b", ""]),
+            ("k8s-long-name", &["a.b"], &["A.b", ""]),
+            ("nobody-knows-this", &["", "anything"], &[]),
+        ] {
+            good.iter().for_each(|text| assert!(is_format(format, text), "{format} {text:?}"));
+            bad.iter().for_each(|text| assert!(!is_format(format, text), "{format} {text:?}"));
+        }
+    }
+
+    #[test]
+    fn formats_are_of_a_type() {
+        for (kind, format, expected) in [
+            ("string", "date-time", true),
+            ("", "datetime", true),
+            ("string", "int32", false),
+            ("integer", "int32", true),
+            ("integer", "date", false),
+            ("number", "double", true),
+            ("number", "int64", false),
+            ("boolean", "byte", false),
+            ("string", "nobody-knows-this", false),
+        ] {
+            assert_eq!(is_known_format(kind, format), expected, "{kind} {format}");
+        }
+    }
+}

@@ -57,8 +57,8 @@ fn rolling_update(errors: &mut Errors, rolling: &Node) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    validate(new, errors);
     workload::immutable(errors, &new.at("spec").at("selector"), &old.at("spec").at("selector"));
+    validate(new, errors);
 }
 
 pub(super) fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {

@@ -66,6 +66,7 @@ pub(super) fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
             "readyReplicas",
             "availableReplicas",
             "unavailableReplicas",
+            "terminatingReplicas",
             "collisionCount",
         ],
     );

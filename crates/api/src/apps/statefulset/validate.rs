@@ -4,10 +4,11 @@ use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::{Value, json};
 
-use crate::common::pod_spec::text::{dns_label, go_struct, not_negative, one_of};
-use crate::common::pod_spec::{claim, template};
+use crate::common::pod_spec::template;
+use crate::common::pod_spec::text::{dns_label, go_struct, not_negative, supported};
 use crate::common::selector::Match;
 use crate::common::workload::{self, Words};
+use crate::core::persistentvolumeclaim;
 
 const WORDS: Words = Words { kind: "StatefulSet", empty_selector: "empty selector is invalid for statefulset" };
 
@@ -23,27 +24,38 @@ const MUTABLE: &[&str] = &[
 ];
 
 pub(super) fn validate(set: &Node, errors: &mut Errors) {
-    let spec = set.at("spec");
-    counts_and_policies(errors, &spec);
-    service_name(errors, &spec);
-    workload::required_selector(errors, &spec, &WORDS);
-    match workload::selects(&spec) {
+    validate_spec(&set.at("spec"), Written::New, errors);
+}
+
+/// What never changes is looked at once: an older server may have taken what this one would not.
+#[derive(Clone, Copy, PartialEq)]
+enum Written {
+    New,
+    Update { template: bool },
+}
+
+fn validate_spec(spec: &Node, written: Written, errors: &mut Errors) {
+    counts_and_policies(errors, spec, written);
+    if written == Written::New && !spec.text("serviceName").is_empty() {
+        dns_label(errors, &spec.at("serviceName"));
+    }
+    workload::required_selector(errors, spec, &WORDS);
+    match workload::selects(spec) {
         Match::Unreadable => errors.invalid(&spec.at("selector"), ""),
         found => {
             if found == Match::No {
                 workload::mismatch(errors, &spec.at("template"));
             }
-            let with_claims = template_with_claims(spec.value);
-            template::validate(errors, &Node::new(&with_claims, spec.path.child("template")));
+            let made = template_of_pods(spec.value);
+            if written != (Written::Update { template: false }) {
+                template::validate(errors, &Node::new(&made, spec.path.child("template")));
+            }
         }
     }
     workload::always_restarted(errors, &spec.at("template"), &WORDS);
-    for claim in spec.each("volumeClaimTemplates") {
-        claim::spec(errors, &claim.at("spec"));
-    }
 }
 
-fn counts_and_policies(errors: &mut Errors, spec: &Node) {
+fn counts_and_policies(errors: &mut Errors, spec: &Node, written: Written) {
     let policy = spec.at("podManagementPolicy");
     match policy.str() {
         "" => errors.required(&policy, ""),
@@ -54,19 +66,15 @@ fn counts_and_policies(errors: &mut Errors, spec: &Node) {
     let retention = spec.at("persistentVolumeClaimRetentionPolicy");
     if retention.exists() {
         for field in ["whenDeleted", "whenScaled"] {
-            one_of(errors, &retention.at(field), &["Delete", "Retain"]);
+            supported(errors, &retention.at(field), &["Retain", "Delete"]);
         }
+    }
+    for claim in spec.each("volumeClaimTemplates").filter(|_| written == Written::New) {
+        persistentvolumeclaim::validate::spec(&claim.at("spec"), errors);
     }
     not_negative(errors, &spec.at("replicas"));
     not_negative(errors, &spec.at("minReadySeconds"));
     not_negative(errors, &spec.at("ordinals").at("start"));
-}
-
-fn service_name(errors: &mut Errors, spec: &Node) {
-    let name = spec.at("serviceName");
-    if !name.str().is_empty() {
-        dns_label(errors, &name);
-    }
 }
 
 fn strategy(errors: &mut Errors, strategy: &Node) {
@@ -88,9 +96,13 @@ fn strategy(errors: &mut Errors, strategy: &Node) {
     }
 }
 
-/// The template as its pods will have it: each claim template is a volume of its name.
-fn template_with_claims(spec: &Value) -> Value {
+/// The template as its pods will have it: each claim template is a volume of its name, and the controller sets the names of
+/// the host.
+fn template_of_pods(spec: &Value) -> Value {
     let mut template = spec.get("template").cloned().unwrap_or_else(|| json!({}));
+    if let Some(fields) = template["spec"].as_object_mut() {
+        fields.retain(|field, _| !["hostname", "subdomain"].contains(&field.as_str()));
+    }
     let claims = spec.get("volumeClaimTemplates").and_then(Value::as_array);
     let names: Vec<&Value> = claims.into_iter().flatten().map(|claim| &claim["metadata"]["name"]).collect();
     if names.is_empty() || !template["spec"].is_object() {
@@ -109,7 +121,9 @@ fn template_with_claims(spec: &Value) -> Value {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
-    validate(new, errors);
+    let mut before = Errors::default();
+    validate_spec(&old_spec, Written::Update { template: true }, &mut before);
+    validate_spec(&spec, Written::Update { template: before.is_empty() }, errors);
     let rest = |spec: &Node| {
         let mut rest = spec.value.clone();
         if let Some(fields) = rest.as_object_mut() {

@@ -25,7 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     prepare_create: strategy::prepare_create,
     prepare_status: strategy::prepare_status,
     validate: validate::validate,
-    validate_update: |new, _old, errors| validate::validate(new, errors),
+    validate_update: validate::validate_update,
     validate_status: validate::validate_status,
     row: print::row,
     ..Kind::COMMON

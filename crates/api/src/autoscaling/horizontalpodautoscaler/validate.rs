@@ -4,8 +4,10 @@ use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
+use serde_json::Value;
 
 use crate::check;
+use crate::core::resources;
 
 const STABILIZATION_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
@@ -24,23 +26,38 @@ const SOURCES: [(&str, &str, Rule); 5] = [
 ];
 
 pub(super) fn validate(autoscaler: &Node, errors: &mut Errors) {
-    let spec = autoscaler.at("spec");
+    validate_update(autoscaler, &Node::root(&Value::Null), errors);
+}
+
+/// What an older server took of the target and of the least number of pods stays.
+pub(super) fn validate_update(autoscaler: &Node, old: &Node, errors: &mut Errors) {
+    let (spec, old) = (autoscaler.at("spec"), old.at("spec"));
+    let least = if old.number("minReplicas") == Some(0) { 0 } else { 1 };
     let (min, max) = (spec.at("minReplicas"), spec.at("maxReplicas"));
     let max_replicas = max.int().unwrap_or(0);
-    if min.int().is_some_and(|count| count < 1) {
-        errors.invalid(&min, "must be greater than or equal to 1");
+    if min.int().is_some_and(|count| count < least) {
+        errors.invalid(&min, format!("must be greater than or equal to {least}"));
     }
     if max_replicas == 0 {
         errors.required(&max, "must be set and greater than 0");
     } else if max_replicas < 1 {
-        errors.invalid_value(&max.path, &max_replicas.into(), "must be greater than 0");
+        errors.invalid_value(&max.path, &max_replicas.into(), "must be greater than or equal to 1");
     }
     if min.int().is_some_and(|count| max_replicas < count) {
         errors.invalid_value(&max.path, &max_replicas.into(), "must be greater than or equal to `minReplicas`");
     }
-    reference(&spec.at("scaleTargetRef"), Group::Needed, errors);
-    for entry in spec.each("metrics") {
+    let (target, before) = (spec.at("scaleTargetRef"), old.at("scaleTargetRef"));
+    let same = |field: &str| target.text(field) == before.text(field);
+    let group = if before.exists() && same("apiVersion") && same("kind") { Group::Any } else { Group::Needed };
+    reference(&target, group, errors);
+    let metrics = spec.at("metrics");
+    for entry in metrics.items() {
         metric(&entry, errors);
+    }
+    let counts_without_pods = |metric: Node| ["Object", "External"].contains(&metric.text("type"));
+    if min.int() == Some(0) && !metrics.items().any(counts_without_pods) {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.forbidden(&metrics, detail);
     }
     for direction in ["scaleUp", "scaleDown"] {
         if spec.at("behavior").has(direction) {
@@ -60,6 +77,8 @@ enum Group {
     Needed,
     /// What is measured may be of the core, a Service for example.
     Free,
+    /// What was not changed.
+    Any,
 }
 
 fn reference(reference: &Node, group: Group, errors: &mut Errors) {
@@ -69,6 +88,7 @@ fn reference(reference: &Node, group: Group, errors: &mut Errors) {
     let slashes = version.str().matches('/').count();
     let is_core_scalable = reference.text("kind") == "ReplicationController";
     let problem = match group {
+        Group::Any => return,
         _ if slashes > 1 => format!("unexpected GroupVersion string: {}", version.str()),
         Group::Needed if (slashes == 0 || version.str().starts_with('/')) && !is_core_scalable => {
             "apiVersion must specify API group".to_string()
@@ -146,7 +166,11 @@ fn resource(source: &Node, errors: &mut Errors) {
 }
 
 fn container_resource(source: &Node, errors: &mut Errors) {
-    check::required(&source.at("name"), "must specify a resource name", errors);
+    let name = source.at("name");
+    match name.str() {
+        "" => errors.required(&name, "must specify a resource name"),
+        text => resources::container_name(text, &name, errors),
+    }
     let container = source.at("container");
     check::required(&container, "must specify a container", errors);
     check::optional_rule(&container, names::dns_label, errors);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::policy;
 use super::strategy::{CONTROLLER_UID, JOB_NAME};
+use crate::check;
 use crate::common::pod_spec::template;
 use crate::common::pod_spec::text::{not_negative, one_of_if_set};
 use crate::common::selector::{self, Match};
@@ -131,21 +132,8 @@ fn managed_by(errors: &mut Errors, manager: &Node) {
     if !manager.exists() {
         return;
     }
-    let text = manager.str();
-    match text.split_once('/') {
-        _ if text.is_empty() => errors.required(manager, ""),
-        None => errors.invalid(manager, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
-        Some((domain, path)) => {
-            for problem in names::dns_subdomain(domain) {
-                errors.invalid_value(&manager.path, &domain.into(), problem);
-            }
-            if path.is_empty() {
-                let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-                errors.invalid_value(&manager.path, &path.into(), detail);
-            }
-        }
-    }
-    if text.len() > MANAGED_BY_MAX {
+    check::domain_prefixed_path(manager, errors);
+    if manager.str().len() > MANAGED_BY_MAX {
         errors.too_long(manager, MANAGED_BY_MAX);
     }
 }
@@ -205,17 +193,37 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     spec_with_selector(errors, &spec);
     completions(errors, &spec, &before);
     immutable(errors, &spec.at("selector"), &before.at("selector"));
-    // Where its pods go may change while a Job is suspended and has started nothing yet.
-    let waiting = before.flag("suspend") && !old.at("status").has("startTime");
-    let template = if waiting {
-        with_scheduling_of(before.at("template").value, spec.at("template").value)
-    } else {
-        before.at("template").value.clone()
-    };
-    let before_template = Node::new(&template, before.path.child("template"));
-    immutable(errors, &spec.at("template"), &before_template);
+    template_update(&spec.at("template"), &before.at("template"), old.value, errors);
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         immutable(errors, &spec.at(field), &before.at(field));
+    }
+}
+
+/// Where its pods go and what they ask for may change while a Job is suspended and has no pods.
+fn template_update(new: &Node, old: &Node, job: &Value, errors: &mut Errors) {
+    let is_suspended = job["spec"]["suspend"] == true;
+    let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0);
+    if !is_suspended || !condition(job, "Suspended") || active != 0 {
+        return immutable(errors, new, old);
+    }
+    let mut allowed = with_scheduling_of(old.value, new.value);
+    for list in ["containers", "initContainers"] {
+        let news = new.value["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
+        let olds = allowed["spec"].get_mut(list).and_then(Value::as_array_mut);
+        let Some(olds) = olds.filter(|olds| olds.len() == news.len()) else { continue };
+        for (new, old) in news.iter().zip(olds).filter(|(new, old)| new["name"] == old["name"]) {
+            copy(old, new, "resources");
+        }
+    }
+    immutable(errors, &new.at("spec"), &Node::new(&allowed["spec"], old.path.child("spec")));
+}
+
+/// Makes a field of one object what it is in the other.
+fn copy(to: &mut Value, from: &Value, field: &str) {
+    match (to.as_object_mut(), from.get(field)) {
+        (Some(fields), Some(value)) => _ = fields.insert(field.into(), value.clone()),
+        (Some(fields), None) => _ = fields.remove(field),
+        (None, _) => {}
     }
 }
 
@@ -233,14 +241,9 @@ fn completions(errors: &mut Errors, spec: &Node, before: &Node) {
 /// The old template with what the new one says of scheduling.
 fn with_scheduling_of(old: &Value, new: &Value) -> Value {
     let mut out = old.clone();
-    let set = |to: &mut Value, from: &Value, field: &str| match (to.as_object_mut(), from.get(field)) {
-        (Some(fields), Some(value)) => _ = fields.insert(field.into(), value.clone()),
-        (Some(fields), None) => _ = fields.remove(field),
-        (None, _) => {}
-    };
     if out["spec"]["affinity"].is_object() || new["spec"]["affinity"].is_object() {
         let mut affinity = out["spec"]["affinity"].as_object().cloned().map_or_else(|| json!({}), Value::Object);
-        set(&mut affinity, &new["spec"]["affinity"], "nodeAffinity");
+        copy(&mut affinity, &new["spec"]["affinity"], "nodeAffinity");
         let gone = affinity.as_object().is_some_and(|fields| fields.is_empty());
         if gone && !new["spec"]["affinity"].is_object() {
             _ = out["spec"].as_object_mut().map(|spec| spec.remove("affinity"))
@@ -249,10 +252,10 @@ fn with_scheduling_of(old: &Value, new: &Value) -> Value {
         }
     }
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
-        set(&mut out["spec"], &new["spec"], field);
+        copy(&mut out["spec"], &new["spec"], field);
     }
     for field in ["annotations", "labels"] {
-        set(&mut out["metadata"], &new["metadata"], field);
+        copy(&mut out["metadata"], &new["metadata"], field);
     }
     out
 }

@@ -7,7 +7,7 @@ use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
-use super::text::{dns_label, names_in, one_of, port_number, push};
+use super::text::{dns_label, names_in, one_of, port_number, push, supported};
 use super::{PodContext, env, mounts, probe, resources, security};
 
 pub(super) fn containers(errors: &mut Errors, spec: &Node, cx: &PodContext) {
@@ -22,7 +22,7 @@ pub(super) fn containers(errors: &mut Errors, spec: &Node, cx: &PodContext) {
             duplicate_name(errors, &container);
         }
         probe::probes_and_hooks(errors, &container, cx.grace, cx.os);
-        restart_rules(errors, &container, &["Always", "Never", "OnFailure"]);
+        restart_rules(errors, &container);
     }
     let mut ports = BTreeSet::new();
     for container in list.items() {
@@ -36,7 +36,7 @@ pub(super) fn init_containers(errors: &mut Errors, spec: &Node, cx: &PodContext)
     for container in list.items() {
         let sidecar = container.text("restartPolicy") == "Always";
         common(errors, &container, cx);
-        restart_rules(errors, &container, &["Always", "Never", "OnFailure"]);
+        restart_rules(errors, &container);
         let name = container.text("name");
         if seen.contains(name) {
             duplicate_name(errors, &container);
@@ -57,9 +57,11 @@ pub(super) fn init_containers(errors: &mut Errors, spec: &Node, cx: &PodContext)
                 }
             }
         }
-        let resize = container.at("resizePolicy");
-        if !sidecar && !resize.is_empty() {
-            errors.invalid(&resize, "must not be set for init containers");
+        for policy in container.each("resizePolicy").filter(|_| !sidecar) {
+            let restart = policy.at("restartPolicy");
+            if restart.str() == "RestartContainer" {
+                errors.invalid(&restart, "must not be set to 'RestartContainer' for non-sidecar initContainers");
+            }
         }
     }
 }
@@ -174,12 +176,13 @@ fn host_port_conflicts(errors: &mut Errors, container: &Node, path: &Path, taken
 }
 
 /// A container's own restart policy and the rules that go with it.
-fn restart_rules(errors: &mut Errors, container: &Node, supported: &[&str]) {
+fn restart_rules(errors: &mut Errors, container: &Node) {
+    const POLICIES: &[&str] = &["Always", "Never", "OnFailure"];
     const RULES_MAX: usize = 20;
     const CODES_MAX: usize = 255;
     let (policy, rules) = (container.at("restartPolicy"), container.at("restartPolicyRules"));
-    if policy.exists() && !supported.contains(&policy.str()) {
-        errors.not_supported(&policy, supported);
+    if policy.exists() && !POLICIES.contains(&policy.str()) {
+        errors.not_supported(&policy, POLICIES);
     }
     if !policy.exists() && !rules.is_empty() {
         errors.required(&policy, "must specify restartPolicy when restart rules are used");
@@ -188,25 +191,16 @@ fn restart_rules(errors: &mut Errors, container: &Node, supported: &[&str]) {
         errors.too_many(&rules, rules.len(), RULES_MAX);
     }
     for rule in rules.items() {
-        one_of(errors, &rule.at("action"), &["Restart", "RestartAllContainers"]);
+        supported(errors, &rule.at("action"), &["Restart", "RestartAllContainers"]);
         let codes = rule.at("exitCodes");
         if !codes.exists() {
             errors.required(&codes, "must be specified");
             continue;
         }
-        one_of(errors, &codes.at("operator"), &["In", "NotIn"]);
+        supported(errors, &codes.at("operator"), &["In", "NotIn"]);
         let values = codes.at("values");
-        if values.is_empty() {
-            errors.invalid(&values, "must have at least 1 value");
-        }
         if values.len() > CODES_MAX {
             errors.too_many(&values, values.len(), CODES_MAX);
-        }
-        let mut seen = BTreeSet::new();
-        for value in values.items() {
-            if !seen.insert(value.int()) {
-                errors.duplicate(&value);
-            }
         }
     }
 }

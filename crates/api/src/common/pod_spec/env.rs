@@ -1,12 +1,12 @@
 //! Environment variables and references to fields, resources and keys.
 
-use machinery::field::Errors;
+use machinery::field::{Errors, Problem};
 use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
-use super::text::{descending_non_reserved_path, dns_label, invalid_each};
+use super::text::{dns_label, invalid_each, no_backsteps, push};
 
 const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
@@ -91,7 +91,7 @@ pub(super) fn env_from(errors: &mut Errors, list: &Node) {
                 let name = source.at(kind).at("name");
                 match name.str() {
                     "" => errors.required(&name, ""),
-                    text => invalid_each(errors, &name, names::dns_subdomain(text.strip_suffix('-').unwrap_or(text))),
+                    text => invalid_each(errors, &name, names::dns_subdomain(&names::mask_trailing_dash(text))),
                 }
             }
         }
@@ -102,6 +102,24 @@ pub(super) fn env_from(errors: &mut Errors, list: &Node) {
             _ => "may not have more than one field specified at a time",
         };
         errors.invalid_value(&list.path, &Value::from(""), detail);
+    }
+}
+
+/// Files of variables lie in volumes that belong to the pod alone.
+pub(super) fn file_volumes(errors: &mut Errors, spec: &Node) {
+    let containers =
+        ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.each(list));
+    for variable in containers.flat_map(|container| container.each("env")) {
+        let reference = variable.at("valueFrom").at("fileKeyRef");
+        if !reference.exists() {
+            continue;
+        }
+        let name = reference.at("volumeName");
+        match spec.each("volumes").find(|volume| volume.text("name") == name.str()) {
+            Some(volume) if volume.has("emptyDir") => {}
+            Some(_) => errors.invalid(&name, "referenced volume must be of type emptyDir"),
+            None => push(errors, Problem::NotFound, &name.path, &name.str().into(), ""),
+        }
     }
 }
 
@@ -199,16 +217,16 @@ fn key_reference(errors: &mut Errors, reference: &Node) {
 
 fn file_reference(errors: &mut Errors, reference: &Node) {
     let (volume, path, key) = (reference.at("volumeName"), reference.at("path"), reference.at("key"));
+    match key.str() {
+        "" => errors.required(&key, ""),
+        text => invalid_each(errors, &key, names::relaxed_env_var_name(text)),
+    }
     match volume.str() {
         "" => errors.required(&volume, ""),
         _ => dns_label(errors, &volume),
     }
     match path.str() {
         "" => errors.required(&path, ""),
-        _ => descending_non_reserved_path(errors, &path),
-    }
-    match key.str() {
-        "" => errors.required(&key, ""),
-        text => invalid_each(errors, &key, names::relaxed_env_var_name(text)),
+        _ => no_backsteps(errors, &path.path, path.value),
     }
 }

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use machinery::field::Errors;
 use machinery::node::Node;
 
-use self::text::{dns_label, dns_subdomain, one_of, one_of_if_set};
+use self::text::{dns_label, dns_subdomain, one_of};
 use machinery::meta::validate_labels;
 
-pub mod claim;
 mod container;
 pub mod defaults;
 mod env;
@@ -73,7 +72,9 @@ pub fn validate(errors: &mut Errors, spec: &Node, pod_name: &str) {
     scheduling::spread(errors, &spec.at("topologySpreadConstraints"));
     os::host_process(errors, spec);
     os::user_namespace(errors, spec);
+    hostname_override(errors, spec);
     names_and_numbers(errors, spec);
+    env::file_volumes(errors, spec);
 }
 
 fn names_and_numbers(errors: &mut Errors, spec: &Node) {
@@ -91,7 +92,6 @@ fn names_and_numbers(errors: &mut Errors, spec: &Node) {
             dns_label(errors, &spec.at(field));
         }
     }
-    hostname_override(errors, spec);
     scheduling::tolerations(errors, &spec.at("tolerations"));
     network::host_aliases(errors, &spec.at("hostAliases"));
     if !spec.text("priorityClassName").is_empty() {
@@ -100,7 +100,9 @@ fn names_and_numbers(errors: &mut Errors, spec: &Node) {
     if spec.has("runtimeClassName") {
         dns_subdomain(errors, &spec.at("runtimeClassName"));
     }
-    one_of_if_set(errors, &spec.at("preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+    if spec.has("preemptionPolicy") {
+        one_of(errors, &spec.at("preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+    }
     if spec.has("overhead") {
         resources::overhead(errors, &spec.at("overhead"));
     }
@@ -114,16 +116,13 @@ fn hostname_override(errors: &mut Errors, spec: &Node) {
     if !name.exists() {
         return;
     }
-    dns_subdomain(errors, &name);
+    for field in ["setHostnameAsFQDN", "hostNetwork"].into_iter().filter(|field| spec.flag(field)) {
+        errors.forbidden(&name, format!("may not be specified when {field} is true"));
+    }
     if name.str().len() > BYTES_MAX {
         errors.too_long(&name, BYTES_MAX);
     }
-    if spec.flag("setHostnameAsFQDN") {
-        errors.forbidden(&spec.at("setHostnameAsFQDN"), "may not be specified when `hostnameOverride` is set");
-    }
-    if spec.flag("hostNetwork") {
-        errors.forbidden(&spec.at("hostNetwork"), "may not be specified when `hostnameOverride` is set");
-    }
+    dns_subdomain(errors, &name);
 }
 
 #[cfg(test)]

@@ -113,13 +113,20 @@ pub(super) fn host_process(errors: &mut Errors, spec: &Node) {
 
 /// A user namespace of its own does not go with the other namespaces of the host.
 pub(super) fn user_namespace(errors: &mut Errors, spec: &Node) {
-    const REFUSAL: &str = "when `pod.Spec.HostUsers` is false";
+    const REFUSAL: &str = "when `hostUsers` is false";
     if spec.at("hostUsers").bool() != Some(false) {
         return;
     }
     for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.flag(field) {
             errors.forbidden(&Node::new(&spec.value[field], spec.path.child(shown)), REFUSAL);
+        }
+    }
+    // Ids in the device's own file system would be those of the host.
+    for container in LISTS.into_iter().flat_map(|list| spec.each(list)) {
+        let devices = container.at("volumeDevices");
+        if !devices.is_empty() {
+            errors.forbidden(&devices, REFUSAL);
         }
     }
 }

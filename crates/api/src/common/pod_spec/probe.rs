@@ -115,7 +115,23 @@ fn stop_signal(errors: &mut Errors, signal: &Node, os: &str) {
         "" => errors.forbidden(signal, "may not be set for containers with empty `spec.os.name`"),
         "windows" if !SIGNALS_WINDOWS.contains(&signal.str()) => errors.not_supported(signal, SIGNALS_WINDOWS),
         "windows" => {}
-        _ if !signal.str().starts_with("SIG") => errors.not_supported(signal, &[]),
-        _ => {}
+        _ => {
+            let known = linux_signals();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            if !known.contains(&signal.str()) {
+                errors.not_supported(signal, &known);
+            }
+        }
     }
+}
+
+/// Every signal of Linux, sorted as upstream shows them.
+fn linux_signals() -> Vec<String> {
+    const NAMED: &str = "ABRT ALRM BUS CHLD CLD CONT FPE HUP ILL INT IO IOT KILL PIPE POLL PROF PWR QUIT RTMAX RTMIN SEGV \
+                         STKFLT STOP SYS TERM TRAP TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ";
+    let mut all: Vec<String> = NAMED.split_whitespace().map(|name| format!("SIG{name}")).collect();
+    all.extend((1..=14).map(|number| format!("SIGRTMAX-{number}")));
+    all.extend((1..=15).map(|number| format!("SIGRTMIN+{number}")));
+    all.sort();
+    all
 }

@@ -135,7 +135,7 @@ fn trust_bundle(errors: &mut Errors, bundle: &Node) {
 }
 
 fn pod_certificate<'a>(errors: &mut Errors, volume: &Node, certificate: &Node<'a>, paths: &mut BTreeSet<&'a str>) {
-    const KEY_TYPES: &[&str] = &["ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"];
+    const KEY_TYPES: &[&str] = &["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
     const SECONDS: std::ops::RangeInclusive<i64> = 3600..=7_862_400;
     required(errors, certificate, &["signerName"]);
     let key_type = certificate.at("keyType");

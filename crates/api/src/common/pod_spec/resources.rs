@@ -103,7 +103,7 @@ fn amount(errors: &mut Errors, name: &str, node: &Node) -> Quantity {
         && let Ok(page) = Quantity::parse(size)
         && (page.value() <= 0 || quantity.value() % page.value() != 0)
     {
-        let detail = format!("{} is not positive integer multiple of {size}", quantity.canonical());
+        let detail = format!("{} is not positive integer multiple of {name}", quantity.canonical());
         errors.invalid_value(&node.path, &value, detail);
     }
     quantity
@@ -133,8 +133,9 @@ fn container_resource_name(errors: &mut Errors, name: &str, path: &Path) {
 }
 
 fn pod_resource_name(errors: &mut Errors, name: &str, path: &Path) {
+    let before = errors.0.len();
     resource_name(errors, name, path);
-    if !is_pod_level(name) {
+    if errors.0.len() == before && !is_pod_level(name) {
         let detail = "supported values: \"cpu\", \"hugepages-\", \"memory\"";
         push(errors, Problem::NotSupported, path, &Value::from(name), detail);
     }
@@ -182,19 +183,27 @@ fn claim_names(errors: &mut Errors, list: &Node, claims: &BTreeSet<String>) {
             errors.required(&claim, "");
             continue;
         }
-        if seen.contains(&(name, "")) || !seen.insert((name, request.str())) {
+        // A claim is named as a whole or by its requests, not both.
+        let own: Vec<&(&str, &str)> = seen.iter().filter(|(known, _)| *known == name).collect();
+        if own.iter().any(|(_, request)| request.is_empty()) {
             push(errors, Problem::Duplicate, &claim.path, &value, "");
-        }
-        if !request.str().is_empty() {
+        } else if request.str().is_empty() {
+            own.iter().for_each(|_| push(errors, Problem::Duplicate, &claim.path, &value, ""));
+        } else {
             dns_label(errors, &request);
+            if own.iter().any(|(_, known)| *known == request.str()) {
+                let key = format!("{name}/{}", request.str());
+                push(errors, Problem::Duplicate, &claim.path, &key.into(), "");
+            }
         }
+        seen.insert((name, request.str()));
         if !claims.contains(name) {
             let known = if claims.is_empty() {
                 " which is empty".to_string()
             } else {
                 format!(": {}", claims.iter().cloned().collect::<Vec<_>>().join(", "))
             };
-            let detail = format!(" must be one of the names in pod.spec.resourceClaims{known}");
+            let detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
             push(errors, Problem::NotFound, &claim.path, &value, detail);
         }
     }
@@ -211,7 +220,11 @@ pub(super) fn resize_policy(errors: &mut Errors, list: &Node, restart_policy: &s
             super::text::one_of(errors, &Node::new(field.value, list.path.clone()), &supported);
         }
         if restart_policy == "Never" && restart.str() != "NotRequired" {
-            errors.invalid_value(&list.path, restart.value, "must be 'NotRequired' when `restartPolicy` is 'Never'");
+            errors.invalid_value(
+                &list.path,
+                restart.value,
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+            );
         }
     }
 }
@@ -222,19 +235,27 @@ pub(super) fn pod_resources(errors: &mut Errors, spec: &Node) {
     if !resources.exists() {
         return;
     }
+    if spec.at("os").text("name") == "windows" {
+        return errors.forbidden(&resources, "may not be set for a windows pod");
+    }
     if !resources.at("claims").is_empty() {
-        errors.forbidden(&resources.at("claims"), "claims cannot be set for Resources at pod-level");
+        errors.forbidden(&resources.at("claims"), "claims may not be set for Resources at pod-level");
     }
     requirements(errors, &resources, pod_resource_name);
     let amount_of = |list: &Node, name: &str| Quantity::from_value(list.value.get(name)?).ok();
     let (limits, requests) = (resources.at("limits"), resources.at("requests"));
     for (name, sum) in containers_requests(spec.value) {
-        let request = amount_of(&requests, &name).unwrap_or(Quantity::ZERO);
+        let Some(request) = amount_of(&requests, &name) else { continue };
         if sum > request {
             let sum = sum.canonical();
             let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
             errors.invalid_value(&requests.path.key(&name), &request.canonical().into(), detail);
         }
+    }
+    for (name, sum) in together(spec.value, "limits").into_iter().filter(|(name, _)| name.starts_with(HUGE)) {
+        let Some(limit) = amount_of(&limits, &name).filter(|limit| sum > *limit) else { continue };
+        let detail = format!("must be greater than or equal to aggregate container limits of {}", sum.canonical());
+        errors.invalid_value(&limits.path.key(&name), &limit.canonical().into(), detail);
     }
     for (index, container) in spec.each("containers").enumerate() {
         let own = container.at("resources").at("limits");
@@ -252,13 +273,17 @@ pub(super) fn pod_resources(errors: &mut Errors, spec: &Node) {
 /// What the containers of a pod ask for together: the sum of those that run side by side, and at least what the
 /// largest init container needs with the sidecars that started before it.
 pub(crate) fn containers_requests(spec: &Value) -> BTreeMap<String, Quantity> {
+    together(spec, "requests")
+}
+
+fn together(spec: &Value, what: &str) -> BTreeMap<String, Quantity> {
     let mut sum = BTreeMap::new();
     for container in list(spec, "containers") {
-        add(&mut sum, &requests(container));
+        add(&mut sum, &amounts(container, what));
     }
     let (mut sidecars, mut peak) = (BTreeMap::new(), BTreeMap::new());
     for container in list(spec, "initContainers") {
-        let mut step = requests(container);
+        let mut step = amounts(container, what);
         if container["restartPolicy"] == "Always" {
             add(&mut sum, &step);
             add(&mut sidecars, &step);
@@ -272,8 +297,8 @@ pub(crate) fn containers_requests(spec: &Value) -> BTreeMap<String, Quantity> {
     sum
 }
 
-fn requests(container: &Value) -> BTreeMap<String, Quantity> {
-    let list = container.pointer("/resources/requests").and_then(Value::as_object);
+fn amounts(container: &Value, what: &str) -> BTreeMap<String, Quantity> {
+    let list = container.get("resources").and_then(|resources| resources.get(what)).and_then(Value::as_object);
     let amounts = list.into_iter().flatten();
     amounts.filter_map(|(name, amount)| Some((name.clone(), Quantity::from_value(amount).ok()?))).collect()
 }

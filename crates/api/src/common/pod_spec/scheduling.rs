@@ -6,7 +6,7 @@ use crate::common::selector;
 use machinery::field::{Errors, Problem};
 use machinery::names;
 use machinery::node::Node;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::text::{label_name, one_of_if_set, push};
 
@@ -121,24 +121,29 @@ fn pod_term(errors: &mut Errors, term: &Node) {
     }
 }
 
-/// Keys whose values come from the pod: matched ones are already in the selector when this runs, the same key may
-/// not be in both lists, and none may go without a selector.
+/// Keys whose values come from the pod: matched ones are already in the selector when this runs, so that each stands there
+/// once and none twice. The same key may not be in both lists, and none may go without a selector.
 fn label_keys(errors: &mut Errors, term: &Node, labels: &Node) {
     let (matched, mismatched) = (term.at("matchLabelKeys"), term.at("mismatchLabelKeys"));
-    for list in [&matched, &mismatched] {
-        if list.is_empty() {
-            continue;
-        }
-        if !labels.exists() {
+    for list in [&matched, &mismatched].into_iter().filter(|list| !list.is_empty()) {
+        if labels.exists() {
+            list.items().for_each(|key| label_name(errors, &key));
+        } else {
             errors.forbidden(list, "must not be specified when labelSelector is not set");
         }
-        for key in list.items() {
-            label_name(errors, &key);
-        }
     }
-    let known: BTreeSet<&str> = matched.items().map(|key| key.str()).collect();
-    for key in mismatched.items() {
-        if known.contains(key.str()) {
+    let mut known: BTreeSet<&str> = labels.at("matchLabels").entries().map(|(key, _)| key).collect();
+    for key in labels.each("matchExpressions").map(|requirement| requirement.text("key")) {
+        let place = matched.items().position(|matched| matched.str() == key);
+        if let Some(place) = place.filter(|_| known.contains(key)) {
+            // Upstream leaves the list out of the path.
+            let path = term.path.index(place);
+            errors.invalid_value(&path, &key.into(), "exists in both matchLabelKeys and labelSelector");
+        }
+        known.insert(key);
+    }
+    for key in matched.items() {
+        if mismatched.items().any(|other| other.str() == key.str()) {
             errors.invalid(&key, "exists in both matchLabelKeys and mismatchLabelKeys");
         }
     }
@@ -167,6 +172,8 @@ pub fn tolerations(errors: &mut Errors, list: &Node) {
             }
             "Exists" if value == "" => {}
             "Exists" => errors.invalid_value(&operator.path, &value, "value must be empty when `operator` is 'Exists'"),
+            // Known, but of a feature that is off in this release.
+            "Lt" | "Gt" => errors.not_supported(&operator, &["Equal", "Exists", "Lt", "Gt"]),
             _ => errors.not_supported(&operator, &["Equal", "Exists"]),
         }
         if !effect.str().is_empty() {
@@ -182,9 +189,8 @@ pub(super) fn spread(errors: &mut Errors, list: &Node) {
         if skew.int().unwrap_or(0) <= 0 {
             errors.invalid_value(&skew.path, &skew.int().unwrap_or(0).into(), "must be greater than zero");
         }
-        match topology.str() {
-            "" => errors.required(&topology, "can not be empty"),
-            _ => label_name(errors, &topology),
+        if topology.str().is_empty() {
+            errors.required(&topology, "can not be empty");
         }
         let action = constraint.at("whenUnsatisfiable");
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action.str()) {
@@ -213,27 +219,8 @@ pub(super) fn spread(errors: &mut Errors, list: &Node) {
             one_of_if_set(errors, &constraint.at(policy), &["Honor", "Ignore"]);
         }
         let labels = constraint.at("labelSelector");
-        spread_keys(errors, &constraint.at("matchLabelKeys"), &labels);
+        label_keys(errors, constraint, &labels);
         selector::validate(&labels, errors);
-    }
-}
-
-fn spread_keys(errors: &mut Errors, list: &Node, labels: &Node) {
-    if list.is_empty() {
-        return;
-    }
-    if !labels.exists() {
-        errors.forbidden(list, "must not be specified when labelSelector is not set");
-    }
-    let matched = labels.at("matchLabels");
-    let mut known: BTreeSet<&str> =
-        matched.value.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
-    known.extend(labels.each("matchExpressions").map(|requirement| requirement.text("key")));
-    for key in list.items() {
-        label_name(errors, &key);
-        if known.contains(key.str()) {
-            errors.invalid(&key, "exists in both matchLabelKeys and labelSelector");
-        }
     }
 }
 

@@ -16,6 +16,7 @@ pub fn validate(errors: &mut Errors, template: &Node) {
     metadata(errors, template);
     super::validate(errors, &spec, "");
     profiles::seccomp_annotations(errors, &meta, &spec);
+    profiles::apparmor_annotations(errors, &meta, &spec);
     let ephemeral = spec.at("ephemeralContainers");
     if !ephemeral.is_empty() {
         errors.forbidden(&ephemeral, "ephemeral containers not allowed in pod template");

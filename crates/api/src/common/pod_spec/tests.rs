@@ -142,15 +142,13 @@ fn resources() {
     check(
         json!({ "limits": { "hugepages-2Mi": "3Mi" } }),
         &[
-            ".resources.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of 2Mi",
+            ".resources.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi",
             ".resources: Forbidden: HugePages require cpu or memory",
         ],
     );
     check(
         json!({ "claims": [{ "name": "g" }] }),
-        &[
-            ".resources.claims[0]: Not found: \"g\":  must be one of the names in pod.spec.resourceClaims which is empty",
-        ],
+        &[".resources.claims[0]: Not found: \"g\": must be one of the names in pod.spec.resourceClaims which is empty"],
     );
 }
 
@@ -241,10 +239,7 @@ fn security() {
         json!({ "os": { "name": "linux" }, "securityContext": { "windowsOptions": {} } }),
         &["spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod"],
     );
-    check(
-        json!({ "hostUsers": false, "hostPID": true }),
-        &["spec.HostPID: Forbidden: when `pod.Spec.HostUsers` is false"],
-    );
+    check(json!({ "hostUsers": false, "hostPID": true }), &["spec.HostPID: Forbidden: when `hostUsers` is false"]);
 }
 
 #[test]

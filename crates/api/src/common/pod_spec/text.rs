@@ -42,6 +42,14 @@ pub fn one_of(errors: &mut Errors, at: &Node, supported: &[&str]) {
     }
 }
 
+/// Refused where the text is not one of those supported; a missing one is shown as `""`.
+pub(crate) fn supported(errors: &mut Errors, at: &Node, supported: &[&str]) {
+    if !supported.contains(&at.str()) {
+        let text = Value::from(at.str());
+        errors.not_supported(&Node::new(&text, at.path.clone()), supported);
+    }
+}
+
 /// Refused where the text is there and not one of those supported.
 pub(crate) fn one_of_if_set(errors: &mut Errors, at: &Node, supported: &[&str]) {
     if at.exists() && !supported.contains(&at.str()) {
@@ -77,11 +85,10 @@ pub(crate) fn port_number_or_name(errors: &mut Errors, at: &Node) {
     }
 }
 
-/// Addresses in old fields may have leading zeros.
+/// An address of a field that once took leading zeros and IPv4-mapped IPv6; both are refused now.
 pub fn ip(errors: &mut Errors, at: &Node) {
-    if names::lenient_ip(at.str()).is_none() {
-        let value = Value::from(at.str());
-        errors.invalid_value(&at.path, &value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+    for problem in names::ip(at.str()) {
+        errors.invalid_value(&at.path, &at.str().into(), problem);
     }
 }
 

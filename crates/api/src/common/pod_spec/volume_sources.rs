@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::projected::{downward_file, projections};
 use super::text::{descending_path, dns_label, no_backsteps, one_of, one_of_if_set};
+use crate::core::persistentvolumeclaim;
 use machinery::meta::{validate_annotations, validate_labels};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -315,7 +316,7 @@ fn storageos(errors: &mut Errors, source: &Node) {
 /// The name of a CSI driver, wherever one is named.
 pub fn csi_driver(errors: &mut Errors, driver: &Node) {
     if driver.str().is_empty() {
-        errors.required(driver, "");
+        return errors.required(driver, "");
     }
     if driver.str().len() > CSI_DRIVER_MAX {
         errors.too_long(driver, CSI_DRIVER_MAX);
@@ -344,7 +345,12 @@ fn ephemeral(errors: &mut Errors, source: &Node) {
     if !claim.exists() {
         return errors.required(&claim, "");
     }
-    let meta = claim.at("metadata");
+    template_metadata(errors, &claim.at("metadata"));
+    persistentvolumeclaim::validate::spec(&claim.at("spec"), errors);
+}
+
+/// Metadata that others are made from: labels and annotations alone.
+pub(crate) fn template_metadata(errors: &mut Errors, meta: &Node) {
     validate_annotations(&meta.at("annotations"), errors);
     validate_labels(&meta.at("labels"), errors);
     for (field, _) in meta.entries() {
@@ -353,5 +359,4 @@ fn ephemeral(errors: &mut Errors, source: &Node) {
             errors.forbidden(&node, "cannot be set");
         }
     }
-    super::claim::spec(errors, &claim.at("spec"));
 }

@@ -10,6 +10,12 @@ use crate::core::{check, resources};
 pub(super) fn validate(node: &Node, errors: &mut Errors) {
     taints(node, errors);
     capacity(node, errors);
+    let swap = node.at("status").at("nodeInfo").at("swap").at("capacity");
+    if swap.int().is_some_and(|bytes| bytes <= 0) {
+        let path = Path::new("metadata").child("nodeSwapStatus").child("capacity");
+        errors.invalid_value(&path, swap.value, "must be greater than zero");
+    }
+    declared_features(&node.at("status").at("declaredFeatures"), errors);
     let networks = node.at("spec").at("podCIDRs");
     for network in networks.items() {
         check::text(&network, names::cidr(network.str()), errors);
@@ -19,19 +25,49 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
         if v6 != 1 || networks.len() > 2 {
             errors.invalid(&networks, "may specify no more than one CIDR for each IP family");
         }
-        let mut seen = Vec::new();
-        for network in networks.items() {
-            if seen.contains(&network.str()) {
-                errors.duplicate(&network);
-            }
-            seen.push(network.str());
-        }
     }
+}
+
+/// Features that a kubelet has: sorted, each once, such as `MyFeature/mySubFeature`.
+fn declared_features(list: &Node, errors: &mut Errors) {
+    const NAME_MAX: usize = 253;
+    let mut last = None;
+    for feature in list.items() {
+        let name = feature.str();
+        if name.len() > NAME_MAX {
+            let detail = format!("invalid feature name {name:?}: must be no more than {NAME_MAX} characters");
+            errors.invalid(&feature, detail);
+        } else if !is_feature_name(name) {
+            errors.invalid(
+                &feature,
+                format!(
+                    "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments \
+                     separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric \
+                     characters and slashes"
+                ),
+            );
+        }
+        match last {
+            Some(before) if before == name => errors.duplicate(&feature),
+            Some(before) if before > name => errors.invalid(&feature, "list must be sorted alphabetically"),
+            _ => {}
+        }
+        last = Some(name);
+    }
+}
+
+fn is_feature_name(name: &str) -> bool {
+    let word = |part: &str| {
+        part.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    name.starts_with(|letter: char| letter.is_ascii_uppercase()) && name.split('/').all(word)
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (spec, before) = (new.at("spec"), old.at("spec"));
     capacity(new, errors);
+    declared_features(&new.at("status").at("declaredFeatures"), errors);
     addresses(new, errors);
     let networks = spec.at("podCIDRs");
     if !before.at("podCIDRs").is_empty() && networks.value != before.at("podCIDRs").value {
@@ -130,7 +166,7 @@ fn config_source(source: &Node, holder: Holder, errors: &mut Errors) {
         let node = map.at(field);
         match (holder, node.str().is_empty()) {
             (Holder::Spec, false) => errors.forbidden(&node, format!("{field} must not be set in spec")),
-            (Holder::Status, true) => errors.required(&node, format!("{field} must be set in status")),
+            (Holder::Status, true) => errors.required(&node, ""),
             _ => {}
         }
     }
@@ -140,7 +176,7 @@ fn config_source(source: &Node, holder: Holder, errors: &mut Errors) {
     for (field, rule) in rules {
         let node = map.at(field);
         match node.str() {
-            "" => errors.required(&node, format!("{field} must be set")),
+            "" => errors.required(&node, ""),
             text => check::text(&node, rule(text), errors),
         }
     }

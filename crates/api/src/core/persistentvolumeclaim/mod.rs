@@ -40,3 +40,6 @@ const COLUMNS: &[Column] = &[
     Column::new("Age", "string", 0),
     Column::new("VolumeMode", "string", 1),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use machinery::object::Meta;
 use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
+use crate::common::diff::diff;
 use crate::core::persistentvolume::access_modes;
 use crate::core::{check, resources, selectors};
 
@@ -68,7 +69,8 @@ fn data_sources(spec: &Node, errors: &mut Errors) {
         "" => "must match dataSourceRef",
         _ => "may not be specified when dataSourceRef.namespace is specified",
     };
-    errors.push(FieldError::new(Problem::Invalid, &spec.path, source.path.to_string(), detail));
+    // Upstream shows a path here, of which its JSON has nothing to say.
+    errors.push(FieldError::new(Problem::Invalid, &spec.path, "{}", detail));
 }
 
 fn data_source(node: &Node, errors: &mut Errors) {
@@ -100,14 +102,13 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
         ) {
             requests.insert("storage".into(), size.clone());
         }
-        if after.has("volumeAttributesClassName") {
-            copy(&mut allowed, before.value, "volumeAttributesClassName");
-        }
+        copy(&mut allowed, before.value, "volumeAttributesClassName");
     }
     if allowed != stored {
         let detail = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
-             claims\n- {stored}\n+ {allowed}"
+             claims\n{}",
+            diff(&stored, &allowed)
         );
         errors.forbidden(&after, detail);
     }
@@ -121,12 +122,11 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
         errors.invalid_value(&Path::new("volumeMode"), after.at("volumeMode").value, check::IMMUTABLE);
     }
     let class = after.at("volumeAttributesClassName");
-    if before.has("volumeAttributesClassName") && class.value != before.at("volumeAttributesClassName").value {
-        if !class.exists() {
-            errors.forbidden(&class, "update from non-nil value to nil is forbidden");
-        } else if class.str().is_empty() {
-            errors.forbidden(&class, "update from non-nil value to an empty string is forbidden");
-        }
+    let is_in_effect = old.at("status").has("currentVolumeAttributesClassName");
+    if is_in_effect && class.str().is_empty() && class.value != before.at("volumeAttributesClassName").value {
+        let what = if class.exists() { "empty string" } else { "nil" };
+        let detail = format!("update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil");
+        errors.forbidden(&class, detail);
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     for (_, amount) in status.at("capacity").entries() {
         resources::basic(&amount, errors);
     }
-    let states = Node::new(status.at("allocatedResourceStatuses").value, status.path.child("allocatedResourceStatus"));
+    let states = status.at("allocatedResourceStatuses");
     for (resource, state) in states.entries() {
         resources::claim_name(resource, &states, errors);
         if !RESIZE.contains(&state.str()) {
@@ -170,7 +170,11 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     }
     let allocated = status.at("allocatedResources");
     for (resource, amount) in allocated.entries() {
+        let before = errors.0.len();
         resources::claim_name(resource, &allocated, errors);
+        if errors.0.len() > before {
+            continue;
+        }
         if resources::amount(&amount) < Quantity::ZERO {
             resources::basic(&amount, errors)
         } else {

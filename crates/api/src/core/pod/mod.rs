@@ -6,6 +6,7 @@ use machinery::table::Column;
 mod defaults;
 mod print;
 pub mod qos;
+mod status;
 mod strategy;
 pub mod subresources;
 mod update;
@@ -61,7 +62,7 @@ pub(crate) static KIND: Kind = Kind {
     prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: update::validate_update,
-    validate_status: validate::validate_status,
+    validate_status: status::validate_status,
     warnings: strategy::warnings,
     selectable: strategy::SELECTABLE,
     row: print::row,
@@ -79,3 +80,6 @@ const COLUMNS: &[Column] = &[
     Column::new("Nominated Node", "string", 1),
     Column::new("Readiness Gates", "string", 1),
 ];
+
+#[cfg(test)]
+mod tests;

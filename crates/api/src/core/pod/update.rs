@@ -258,6 +258,9 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
     if running.is_some_and(|status| !status.has("resources")) {
         errors.forbidden(&spec, "Pod running on node without support for resize");
     }
+    if !same_containers(&spec, &old_spec, errors) {
+        return;
+    }
     let mut rest = spec.value.clone();
     for list in ["initContainers", "containers"] {
         for (container, before) in spec.each(list).zip(old_spec.each(list)) {
@@ -276,18 +279,37 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
                 undo_resize(container, before);
             }
             if container != before {
-                let detail = match (list, sidecar) {
-                    ("containers", _) => "only cpu and memory resources are mutable",
-                    (_, true) => "only cpu and memory resources for sidecar containers are mutable",
-                    (_, false) => "resources for non-sidecar init containers are immutable",
-                };
-                errors.forbidden(&spec, detail);
+                let own = Node::new(&Value::Null, spec.path.child("initContainers").index(index));
+                match (list, sidecar) {
+                    ("containers", _) => errors.forbidden(&spec, "only cpu and memory resources are mutable"),
+                    (_, true) => errors
+                        .forbidden(&own, "only cpu and memory resources for init or sidecar containers are mutable"),
+                    (_, false) => errors.forbidden(&spec, "resources for non-sidecar init containers are immutable"),
+                }
             }
         }
     }
     if errors.is_empty() && rest != *old_spec.value {
         errors.forbidden(&spec, "only cpu and memory resources are mutable");
     }
+}
+
+/// False where containers came, went or changed places.
+fn same_containers(spec: &Node, old: &Node, errors: &mut Errors) -> bool {
+    let before = errors.0.len();
+    for list in ["containers", "initContainers"] {
+        let (news, olds) = (spec.at(list), old.at(list));
+        if news.len() != olds.len() {
+            errors.forbidden(&news, format!("{list} may not be added or removed on resize"));
+            continue;
+        }
+        for (container, old) in news.items().zip(olds.items()) {
+            if container.text("name") != old.text("name") {
+                errors.forbidden(&container.at("name"), format!("{list} may not be renamed or reordered on resize"));
+            }
+        }
+    }
+    errors.0.len() == before
 }
 
 fn container_resize(new: &Node, old: &Node, errors: &mut Errors) {
@@ -319,6 +341,4 @@ fn undo_resize(container: &mut Value, before: &Value) {
             container["resources"].as_object_mut().map(|resources| resources.remove(list));
         }
     }
-    // The policy may change together with the resources.
-    copy(container, before, "resizePolicy");
 }

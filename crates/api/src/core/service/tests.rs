@@ -160,3 +160,131 @@ fn families_follow_policy_and_cluster() {
 fn check_refused(old: &Value, change: Value, expected: &[&str]) {
     assert_eq!(update(old, change), Err(expected.iter().map(|text| text.to_string()).collect()));
 }
+
+mod rules {
+    use serde_json::{Value, json};
+
+    use crate::testing::Rules;
+
+    fn service() -> Rules {
+        Rules::of(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {
+            "ports": [{"port": 80}], "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+        }}))
+    }
+
+    fn spec(changes: Value, expected: &[&str]) {
+        let expected: Vec<String> = expected.iter().map(|text| format!("spec.{text}")).collect();
+        service().create(json!({"spec": changes}), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ports() {
+        spec(
+            json!({"ports": [{"port": 80}, {"port": 81}]}),
+            &["ports[0].name: Required value", "ports[1].name: Required value"],
+        );
+        spec(
+            json!({"ports": [{"name": "a", "port": 80}, {"name": "a", "port": 80}]}),
+            &[
+                "ports[1].name: Duplicate value: \"a\"",
+                "ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\"Port\":80,\"TargetPort\":0,\
+             \"NodePort\":0}",
+            ],
+        );
+        spec(
+            json!({"ports": [{"port": 0, "targetPort": 70000, "protocol": "ICMP", "appProtocol": "a b"}]}),
+            &[
+                "ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                "ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+                "ports[0].targetPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                "ports[0].appProtocol: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', \
+             and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
+             for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            ],
+        );
+        spec(
+            json!({"ports": [{"nodePort": 30000}]}),
+            &["ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"],
+        );
+    }
+
+    #[test]
+    fn affinity() {
+        spec(
+            json!({"sessionAffinity": "Cookie"}),
+            &["sessionAffinity: Unsupported value: \"Cookie\": supported values: \"ClientIP\", \"None\""],
+        );
+        let timeout = |seconds: i64| json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+        spec(timeout(86400), &[]);
+        spec(
+            timeout(86401),
+            &[
+                "sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than 86400",
+            ],
+        );
+    }
+
+    #[test]
+    fn hints_and_mode_agree() {
+        let annotations = |mode: &str| {
+            json!({"metadata": {"annotations": {
+                "service.kubernetes.io/topology-aware-hints": "Auto", "service.kubernetes.io/topology-mode": mode,
+            }}})
+        };
+        service().create(annotations("Auto"), &[]);
+        service().create(
+            annotations("Disabled"),
+            &["metadata.annotations[service.kubernetes.io/topology-mode]: Invalid value: \"Disabled\": must match \
+             annotations[service.kubernetes.io/topology-aware-hints] when both are specified"],
+        );
+    }
+
+    /// Addresses that an older server took stay; new ones are looked at.
+    #[test]
+    fn sloppy_addresses() {
+        let external = |address: &str| json!({"spec": {"externalIPs": [address], "externalTrafficPolicy": "Cluster"}});
+        service().create(
+            external("010.1.1.1"),
+            &["spec.externalIPs[0]: Invalid value: \"010.1.1.1\": must not have leading 0s"],
+        );
+        service().update_from(&external("010.1.1.1"), json!({"metadata": {"labels": {"a": "b"}}}), &[]);
+        service().update_from(
+            &external("010.1.1.1"),
+            external("010.1.1.2"),
+            &["spec.externalIPs[0]: Invalid value: \"010.1.1.2\": must not have leading 0s"],
+        );
+        service().create(external("127.0.0.1"), &[
+            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ]);
+    }
+
+    #[test]
+    fn names_outside() {
+        let outside = |name: &str| {
+            json!({"type": "ExternalName", "externalName": name, "clusterIP": null, "clusterIPs": null, "ipFamilies": null,
+                   "ipFamilyPolicy": null})
+        };
+        spec(outside("example.com."), &[]);
+        spec(outside(""), &["externalName: Required value"]);
+        spec(
+            json!({"type": "LoadBalancer", "loadBalancerClass": "a b"}),
+            &[
+                "loadBalancerClass: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', and \
+             must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
+             validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            ],
+        );
+        spec(
+            json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+            &["LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'"],
+        );
+        spec(
+            json!({"trafficDistribution": "PreferFar"}),
+            &[
+                "trafficDistribution: Unsupported value: \"PreferFar\": supported values: \"PreferClose\", \"PreferSameZone\", \
+             \"PreferSameNode\"",
+            ],
+        );
+    }
+}

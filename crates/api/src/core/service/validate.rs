@@ -17,6 +17,18 @@ const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'
 const CLIENT_IP_TIMEOUT_MAX: i64 = 86_400;
 
 pub(super) fn validate(service: &Node, errors: &mut Errors) {
+    with_known(service, &Known::default(), errors);
+}
+
+/// Addresses and networks that were there before are kept, however they are written.
+#[derive(Default)]
+struct Known<'a> {
+    addresses: Vec<&'a str>,
+    networks: Vec<&'a str>,
+}
+
+fn with_known(service: &Node, known: &Known, errors: &mut Errors) {
+    topology_annotations(service, errors);
     let spec = service.at("spec");
     let kind = spec.text("type");
     let ports = spec.at("ports");
@@ -32,13 +44,17 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     session_affinity(&spec, errors);
     cluster_ips(&spec, errors);
     for address in spec.each("externalIPs") {
-        if let Some(ip) = check::ip(&address, errors) {
+        if known.addresses.contains(&address.str()) {
+            if let Some(ip) = names::lenient_ip(address.str()) {
+                check::endpoint_ip(&address, ip, errors);
+            }
+        } else if let Some(ip) = check::ip(&address, errors) {
             check::endpoint_ip(&address, ip, errors);
         }
     }
     check::required_one_of(&spec.at("type"), &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
     port_conflicts(&spec, errors);
-    source_ranges(service, errors);
+    source_ranges(service, known, errors);
     let allocate = spec.at("allocateLoadBalancerNodePorts");
     if allocate.exists() && kind != "LoadBalancer" {
         errors.forbidden(&allocate, LOAD_BALANCER_ONLY);
@@ -50,8 +66,8 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     traffic_policies(&spec, errors);
 }
 
-pub(super) fn validate_update(service: &Node, old: &Node, errors: &mut Errors) {
-    let (new, old) = (service.at("spec"), old.at("spec"));
+pub(super) fn validate_update(service: &Node, old_service: &Node, errors: &mut Errors) {
+    let (new, old) = (service.at("spec"), old_service.at("spec"));
     if new.text("type") != "ExternalName" && old.text("type") != "ExternalName" {
         cluster_ip_changes(&new, &old, errors);
         family_changes(&new, &old, errors);
@@ -69,7 +85,25 @@ pub(super) fn validate_update(service: &Node, old: &Node, errors: &mut Errors) {
     {
         errors.forbidden(&health_check, check::IMMUTABLE);
     }
-    validate(service, errors);
+    let ranges = old_service.value.annotation(SOURCE_RANGES).into_iter().flat_map(|text| text.split(','));
+    let known = Known {
+        addresses: old.each("externalIPs").map(|address| address.str()).collect(),
+        networks: old.each("loadBalancerSourceRanges").map(|range| range.str()).chain(ranges).map(str::trim).collect(),
+    };
+    with_known(service, &known, errors);
+}
+
+/// Two spellings of one wish must agree.
+fn topology_annotations(service: &Node, errors: &mut Errors) {
+    const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+    const MODE: &str = "service.kubernetes.io/topology-mode";
+    if let (Some(hints), Some(mode)) = (service.value.annotation(HINTS), service.value.annotation(MODE))
+        && hints != mode
+    {
+        let path = Path::new("metadata").child("annotations").key(MODE);
+        let detail = format!("must match annotations[{HINTS}] when both are specified");
+        errors.invalid_value(&path, &json!(mode), detail);
+    }
 }
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
@@ -281,7 +315,7 @@ fn port_conflicts(spec: &Node, errors: &mut Errors) {
 }
 
 /// The field, or the annotation it once was. Both may have spaces around the networks.
-fn source_ranges(service: &Node, errors: &mut Errors) {
+fn source_ranges(service: &Node, known: &Known, errors: &mut Errors) {
     let spec = service.at("spec");
     let ranges = spec.at("loadBalancerSourceRanges");
     let annotation = service.value.annotation(SOURCE_RANGES);
@@ -296,6 +330,9 @@ fn source_ranges(service: &Node, errors: &mut Errors) {
     }
     for (index, network) in networks.into_iter().enumerate() {
         let network = network.trim();
+        if known.networks.contains(&network) {
+            continue;
+        }
         let path = if ranges.is_empty() { path.clone() } else { path.index(index) };
         for problem in names::cidr(network) {
             errors.invalid_value(&path, &json!(network), problem);
@@ -343,7 +380,7 @@ fn traffic_policies(spec: &Node, errors: &mut Errors) {
     }
     let distribution = spec.at("trafficDistribution");
     if distribution.exists() {
-        check::one_of(&distribution, &["PreferClose", "PreferSameNode", "PreferSameZone"], errors);
+        check::one_of(&distribution, &["PreferClose", "PreferSameZone", "PreferSameNode"], errors);
     }
 }
 

@@ -14,7 +14,16 @@ const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 
 pub(super) fn validate(slice: &Node, errors: &mut Errors) {
+    type_and_ports(slice, errors);
+    endpoints(slice, errors);
+}
+
+fn type_and_ports(slice: &Node, errors: &mut Errors) {
     check::required_one_of(&slice.at("addressType"), &["FQDN", "IPv4", "IPv6"], errors);
+    ports(&slice.at("ports"), errors);
+}
+
+fn endpoints(slice: &Node, errors: &mut Errors) {
     let endpoints = slice.at("endpoints");
     if endpoints.len() > ENDPOINTS_MAX {
         errors.too_many(&endpoints, endpoints.len(), ENDPOINTS_MAX);
@@ -23,11 +32,14 @@ pub(super) fn validate(slice: &Node, errors: &mut Errors) {
             endpoint(&item, slice.text("addressType"), errors);
         }
     }
-    ports(&slice.at("ports"), errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    validate(new, errors);
+    type_and_ports(new, errors);
+    // What an older server took stays as long as it is not touched.
+    if new.at("endpoints").value != old.at("endpoints").value {
+        endpoints(new, errors);
+    }
     check::immutable(&new.at("addressType"), &old.at("addressType"), errors);
 }
 
@@ -39,7 +51,7 @@ fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
         errors.too_many(&addresses, addresses.len(), ADDRESSES_MAX);
     }
     for item in addresses.items() {
-        address(&item, address_type, errors);
+        address(&item, &addresses, address_type, errors);
     }
     let (node, host) = (endpoint.at("nodeName"), endpoint.at("hostname"));
     if node.exists() {
@@ -53,20 +65,25 @@ fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
     if host.exists() {
         check::text(&host, names::dns_label(host.str()), errors);
     }
-    for (field, rule) in
-        [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
-    {
-        hints(&endpoint.at("hints").at(field), rule, errors);
+    let all = endpoint.at("hints");
+    if hints(&all.at("forZones"), names::label_value, errors) {
+        hints(&all.at("forNodes"), names::dns_subdomain, errors);
     }
 }
 
-fn address(address: &Node, address_type: &str, errors: &mut Errors) {
+fn address(address: &Node, list: &Node, address_type: &str, errors: &mut Errors) {
     match address_type {
-        "IPv4" | "IPv6" => match (address_type, check::ip(address, errors)) {
-            (_, None) => {}
-            (_, Some(ip)) if ip.is_ipv4() == (address_type == "IPv4") => check::endpoint_ip(address, ip, errors),
-            (_, Some(_)) => errors.invalid(address, format!("must be an {address_type} address")),
-        },
+        "IPv4" | "IPv6" => {
+            let Some(ip) = check::ip(address, errors) else { return };
+            if address_type == "IPv6" && ip.to_string() != address.str() {
+                return errors.invalid(address, format!("must be in canonical form ({:?})", ip.to_string()));
+            }
+            if ip.is_ipv4() != (address_type == "IPv4") {
+                // Upstream reports this at the list.
+                errors.invalid_value(&list.path, address.value, format!("must be an {address_type} address"));
+            }
+            check::endpoint_ip(address, ip, errors);
+        }
         "FQDN" => {
             let name = address.str().strip_suffix('.').unwrap_or(address.str());
             if name.is_empty() {
@@ -82,9 +99,11 @@ fn address(address: &Node, address_type: &str, errors: &mut Errors) {
     }
 }
 
-fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+/// False where there were too many, after which nothing else is looked at.
+fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) -> bool {
     if hints.len() > HINTS_MAX {
-        return errors.too_many(hints, hints.len(), HINTS_MAX);
+        errors.too_many(hints, hints.len(), HINTS_MAX);
+        return false;
     }
     let mut seen = Vec::new();
     for hint in hints.items() {
@@ -95,6 +114,7 @@ fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
         check::text(&name, rule(name.str()), errors);
         seen.push(name.str());
     }
+    true
 }
 
 fn ports(ports: &Node, errors: &mut Errors) {

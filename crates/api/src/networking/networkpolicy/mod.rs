@@ -20,7 +20,7 @@ pub(crate) static KIND: Kind = Kind {
     generation: true,
     defaults: defaults::defaults,
     validate: validate::validate,
-    validate_update: |new, _old, errors| validate::validate(new, errors),
+    validate_update: validate::validate_update,
     row: print::row,
     ..Kind::COMMON
 };

@@ -1,5 +1,6 @@
 //! Validation of NetworkPolicy.
 
+use ipnet::IpNet;
 use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
@@ -7,16 +8,34 @@ use serde_json::Value;
 
 use crate::check;
 
+/// Where peers are said, by direction.
+const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
+
 pub(super) fn validate(policy: &Node, errors: &mut Errors) {
+    with_known(policy, &[], errors);
+}
+
+/// Networks that were there before are kept, however they are written.
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    let spec = old.at("spec");
+    let rules =
+        DIRECTIONS.into_iter().flat_map(|(direction, peers)| spec.each(direction).map(move |rule| rule.at(peers)));
+    let blocks = rules.flat_map(|peers| peers.items()).map(|peer| peer.at("ipBlock"));
+    let known: Vec<&str> =
+        blocks.flat_map(|block| block.each("except").map(|except| except.str()).chain([block.text("cidr")])).collect();
+    with_known(new, &known, errors);
+}
+
+fn with_known(policy: &Node, known: &[&str], errors: &mut Errors) {
     let spec = policy.at("spec");
     check::label_selector(&spec.at("podSelector"), errors);
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+    for (direction, peers) in DIRECTIONS {
         for rule in spec.each(direction) {
             for entry in rule.each("ports") {
                 port(&entry, errors);
             }
             for entry in rule.each(peers) {
-                peer(&entry, errors);
+                peer(&entry, known, errors);
             }
         }
     }
@@ -52,7 +71,8 @@ fn port(entry: &Node, errors: &mut Errors) {
             check::rule(&port, names::port_number(first), errors);
             if let Some(last) = end.int() {
                 if last < first {
-                    errors.invalid(&end, "must be greater than or equal to `port`");
+                    // Upstream shows the port that it is compared with.
+                    errors.invalid_value(&end.path, port.value, "must be greater than or equal to `port`");
                 }
                 check::rule(&end, names::port_number(last), errors);
             }
@@ -60,7 +80,7 @@ fn port(entry: &Node, errors: &mut Errors) {
     }
 }
 
-fn peer(peer: &Node, errors: &mut Errors) {
+fn peer(peer: &Node, known: &[&str], errors: &mut Errors) {
     let mut kinds = 0;
     for field in ["podSelector", "namespaceSelector"] {
         if peer.has(field) {
@@ -70,7 +90,7 @@ fn peer(peer: &Node, errors: &mut Errors) {
     }
     if peer.has("ipBlock") {
         kinds += 1;
-        ip_block(&peer.at("ipBlock"), errors);
+        ip_block(&peer.at("ipBlock"), known, errors);
     }
     if kinds == 0 {
         errors.required(peer, "must specify a peer");
@@ -79,17 +99,26 @@ fn peer(peer: &Node, errors: &mut Errors) {
     }
 }
 
-fn ip_block(block: &Node, errors: &mut Errors) {
+fn ip_block(block: &Node, known: &[&str], errors: &mut Errors) {
     let cidr = block.at("cidr");
     if cidr.str().is_empty() {
         errors.required(&cidr, "");
         return;
     }
-    let Some(network) = check::cidr(&cidr, errors) else { return };
+    let Some(network) = network(&cidr, known, errors) else { return };
     for entry in block.each("except") {
-        let Some(except) = check::cidr(&entry, errors) else { continue };
+        let Some(except) = self::network(&entry, known, errors) else { continue };
         if !network.contains(&except.network()) || network.prefix_len() >= except.prefix_len() {
             errors.invalid(&entry, "must be a strict subset of `cidr`");
         }
     }
+}
+
+fn network(at: &Node, known: &[&str], errors: &mut Errors) -> Option<IpNet> {
+    let mut found = Errors::default();
+    let network = check::cidr(at, &mut found);
+    if !known.contains(&at.str()) {
+        errors.0.append(&mut found.0);
+    }
+    network
 }

@@ -1,6 +1,7 @@
 //! ResourceClaim.
 
 mod print;
+mod shares;
 mod validate;
 
 use machinery::kind::{Kind, Subresource};
@@ -22,6 +23,7 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     defaults,
     prepare_create: status::set_empty,
+    prepare_status: shares::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

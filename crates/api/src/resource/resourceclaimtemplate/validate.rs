@@ -5,10 +5,11 @@ use machinery::node::Node;
 
 use super::super::claim;
 use crate::check;
+use crate::common::pod_spec::volume_sources::template_metadata;
 
 pub(super) fn validate(template: &Node, errors: &mut Errors) {
     let spec = template.at("spec");
-    check::labels(&spec.at("metadata").at("labels"), errors);
+    template_metadata(errors, &spec.at("metadata"));
     claim::validate(&spec.at("spec"), errors);
 }
 

@@ -1,5 +1,8 @@
 //! ResourceSlice.
 
+mod capacity;
+mod device;
+mod strategy;
 mod validate;
 
 use jiff::Timestamp;
@@ -19,6 +22,8 @@ pub(crate) static KIND: Kind = Kind {
     storage: "resourceslices",
     columns: COLUMNS,
     generation: true,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
     validate: validate::validate,
     validate_update: validate::validate_update,
     selectable: SELECTABLE,

@@ -1,116 +1,119 @@
 //! Validation of ResourceSlice. Who publishes it, and where, is for ever.
 
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
-use machinery::quantity::Quantity;
+use serde_json::Value;
 
 use super::super::devices;
+use super::device;
 use crate::check;
-use machinery::names;
+use crate::common::pod_spec::text::go_struct;
+use crate::core::selectors::node_selector;
 
 const DEVICES_MAX: usize = 128;
-const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
-const POOL_NAME_MAX: usize = 253;
-const TEXT_MAX: usize = 64;
+/// Where devices have taints or consume counters, of which there may be many each.
+const LARGE_DEVICES_MAX: usize = 64;
+const COUNTER_SETS_MAX: usize = 8;
 /// Exactly one of these says which nodes reach the devices.
 const PLACES: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
-const ATTRIBUTE_VALUES: [&str; 4] = ["bool", "int", "string", "version"];
 
 pub(super) fn validate(slice: &Node, errors: &mut Errors) {
-    let spec = slice.at("spec");
-    devices::driver_name(&spec.at("driver"), errors);
-    pool(&spec.at("pool"), errors);
-    place(&spec, errors);
-    let list = spec.at("devices");
-    devices::limit(&list, DEVICES_MAX, errors);
-    for device in list.items() {
-        validate_device(&device, errors);
-    }
-    devices::unique(list.items().map(|device| device.at("name")), errors);
+    spec(&slice.at("spec"), None, errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    validate(new, errors);
-    let (new, old) = (new.at("spec"), old.at("spec"));
-    for field in ["nodeName", "driver"] {
-        check::immutable(&new.at(field), &old.at(field), errors);
+    spec(&new.at("spec"), Some(&old.at("spec")), errors);
+}
+
+fn spec(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
+    devices::driver_name(&spec.at("driver"), errors);
+    pool(&spec.at("pool"), errors);
+    if let Some(old) = old {
+        check::immutable(&spec.at("pool").at("name"), &old.at("pool").at("name"), errors);
+        check::immutable(&spec.at("driver"), &old.at("driver"), errors);
+        check::immutable(&spec.at("nodeName"), &old.at("nodeName"), errors);
     }
-    check::immutable(&new.at("pool").at("name"), &old.at("pool").at("name"), errors);
-    for field in ["nodeSelector", "allNodes"] {
-        check::immutable(&new.at(field), &old.at(field), errors);
+    place(spec, errors);
+    if spec.has("sharedCounters") && spec.has("devices") {
+        errors.invalid_value(&spec.path, &"".into(), "only one of `sharedCounters` or `devices` is allowed");
     }
+    let list = spec.at("devices");
+    let is_large =
+        list.items().any(|device| !device.at("taints").is_empty() || !device.at("consumesCounters").is_empty());
+    let devices_max = if is_large { LARGE_DEVICES_MAX } else { DEVICES_MAX };
+    let each_has_place = spec.flag("perDeviceNodeSelection");
+    devices::set(&list, devices_max, devices::name_key, errors, |device, errors| {
+        let known = old.and_then(|old| old.each("devices").find(|one| one.text("name") == device.text("name")));
+        device::validate(device, known.as_ref(), each_has_place, errors);
+    });
+    devices::set(&spec.at("sharedCounters"), COUNTER_SETS_MAX, devices::name_key, errors, |set, errors| {
+        device::counters(set, "name", errors);
+    });
 }
 
 fn pool(pool: &Node, errors: &mut Errors) {
-    let name = pool.at("name");
-    if name.str().is_empty() {
-        errors.required(&name, "");
-    } else if name.str().len() > POOL_NAME_MAX {
-        errors.too_long(&name, POOL_NAME_MAX);
-    } else {
-        for part in name.str().split('/') {
-            for problem in names::dns_subdomain(part) {
-                errors.invalid_value(&name.path, &part.into(), problem);
-            }
-        }
-    }
+    devices::pool_name(&pool.at("name"), errors);
     let (count, generation) = (pool.at("resourceSliceCount"), pool.at("generation"));
     if count.int().unwrap_or(0) <= 0 {
         errors.invalid_value(&count.path, &count.int().unwrap_or(0).into(), "must be greater than zero");
     }
-    check::not_negative(&generation, errors);
+    if generation.int().unwrap_or(0) < 0 {
+        errors.invalid(&generation, "must be greater than or equal to zero");
+    }
 }
 
 fn place(spec: &Node, errors: &mut Errors) {
-    let is_set = |field: &&str| match *field {
-        "nodeName" => !spec.text("nodeName").is_empty(),
-        "nodeSelector" => spec.has("nodeSelector"),
-        other => spec.flag(other),
-    };
-    let set: Vec<&str> = PLACES.iter().filter(|field| is_set(field)).copied().collect();
+    let mut set = Vec::new();
+    for field in PLACES {
+        let at = spec.at(field);
+        match at.value {
+            Value::Null => continue,
+            Value::String(name) if name.is_empty() => {
+                errors.invalid(&at, "must be either unset or set to a non-empty string");
+                continue;
+            }
+            Value::String(name) => check::rule(&at, names::dns_subdomain(name), errors),
+            Value::Bool(false) => {
+                errors.invalid(&at, "must be either unset or set to true");
+                continue;
+            }
+            Value::Bool(true) => {}
+            _ => one_node_selector_term(&at, errors),
+        }
+        set.push(format!("`{field}`"));
+    }
     let all = PLACES.map(|field| format!("`{field}`")).join(", ");
     match set.as_slice() {
         [_] => {}
         [] => errors.required(spec, format!("exactly one of {all} is required")),
         several => {
-            let shown = several.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
             let detail = format!("exactly one of {all} is required, but multiple fields are set");
-            errors.push(FieldError::new(Problem::Invalid, &spec.path, format!("\"{{{shown}}}\""), detail));
+            let shown = format!("\"{{{}}}\"", several.join(", "));
+            errors.push(FieldError::new(Problem::Invalid, &spec.path, shown, detail));
         }
-    }
-    if !spec.text("nodeName").is_empty() {
-        check::rule(&spec.at("nodeName"), names::dns_subdomain(spec.text("nodeName")), errors);
     }
 }
 
-fn validate_device(device: &Node, errors: &mut Errors) {
-    check::required_rule(&device.at("name"), names::dns_label, errors);
-    let (attributes, capacity) = (device.at("attributes"), device.at("capacity"));
-    if attributes.len() + capacity.len() > ATTRIBUTES_AND_CAPACITIES_MAX {
-        let detail =
-            format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}");
-        let count = (attributes.len() + capacity.len()).to_string();
-        errors.push(FieldError::new(Problem::Invalid, &device.path, count, detail));
-    }
-    for (name, attribute) in attributes.entries() {
-        let text = name.into();
-        devices::qualified_name(&Node::new(&text, attribute.path.clone()), errors);
-        let values = ATTRIBUTE_VALUES.iter().filter(|field| attribute.has(field)).count();
-        if values != 1 {
-            errors.required(&attribute, "exactly one value must be specified");
-        }
-        for field in ["string", "version"] {
-            if attribute.text(field).len() > TEXT_MAX {
-                errors.too_long(&attribute.at(field), TEXT_MAX);
+fn one_node_selector_term(selector: &Node, errors: &mut Errors) {
+    node_selector(selector, errors);
+    let terms = selector.at("nodeSelectorTerms");
+    if terms.len() != 1 {
+        let requirements = |list: Node| -> String {
+            if list.is_empty() {
+                return "null".into();
             }
-        }
-    }
-    for (name, amount) in capacity.entries() {
-        let text = name.into();
-        devices::qualified_name(&Node::new(&text, amount.path.clone()), errors);
-        let value = amount.at("value");
-        if Quantity::from_value(value.value).is_ok_and(|quantity| quantity.sign() < 0) {
-            errors.invalid(&value, check::NOT_NEGATIVE);
-        }
+            let shown =
+                |one: Node| go_struct(one.value, &[("Key", "key"), ("Operator", "operator"), ("Values", "values")]);
+            format!("[{}]", list.items().map(shown).collect::<Vec<_>>().join(","))
+        };
+        let term = |term: Node| {
+            let (labels, fields) = (requirements(term.at("matchExpressions")), requirements(term.at("matchFields")));
+            format!("{{\"MatchExpressions\":{labels},\"MatchFields\":{fields}}}")
+        };
+        let all = terms.items().map(term).collect::<Vec<_>>().join(",");
+        let shown = if terms.exists() { format!("[{all}]") } else { "null".into() };
+        let detail = "must have exactly one node selector term";
+        errors.push(FieldError::new(Problem::Invalid, &terms.path, shown, detail));
     }
 }

@@ -17,6 +17,13 @@ pub(super) fn defaults(driver: &mut Value) {
     }
 }
 
+/// A field of a feature that is off in this release: as upstream, it is dropped unless the driver has it already.
+const OFF: &str = "preventPodSchedulingIfMissing";
+
+pub(super) fn prepare_create(driver: &mut Value) {
+    driver["spec"].as_object_mut().map(|spec| spec.remove(OFF));
+}
+
 /// Drivers start without a generation; each change of what may change counts.
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     const MUTABLE: [&str; 7] = [
@@ -28,6 +35,9 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
         "nodeAllocatableUpdatePeriodSeconds",
         "serviceAccountTokenInSecrets",
     ];
+    if old["spec"].get(OFF).is_none() {
+        prepare_create(new);
+    }
     let generation = old.meta("generation").and_then(Value::as_i64).unwrap_or(0);
     let changed = MUTABLE.iter().any(|field| new["spec"].get(field) != old["spec"].get(field));
     let generation = generation + i64::from(changed);

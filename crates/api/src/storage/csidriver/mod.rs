@@ -19,6 +19,7 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     unconditional_update: false,
     defaults: defaults::defaults,
+    prepare_create: defaults::prepare_create,
     prepare_update: defaults::prepare_update,
     validate: validate::validate,
     validate_update: validate::validate_update,

@@ -40,6 +40,10 @@ pub(super) fn validate(driver: &Node, errors: &mut Errors) {
     if period.int().is_some_and(|seconds| seconds < UPDATE_PERIOD_SECONDS_MIN) {
         errors.invalid(&period, format!("must be greater than or equal to {UPDATE_PERIOD_SECONDS_MIN} seconds"));
     }
+    let in_secrets = spec.at("serviceAccountTokenInSecrets");
+    if in_secrets.exists() && spec.at("tokenRequests").is_empty() {
+        errors.invalid(&in_secrets, "serviceAccountTokenInSecrets is set but no tokenRequests are specified");
+    }
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {

@@ -5,7 +5,8 @@ use machinery::names;
 use machinery::node::Node;
 use serde_json::json;
 
-use super::super::common::{parameters, provisioner, unchanged};
+use super::super::common::{parameters, provisioner};
+use crate::check::immutable;
 use crate::core::check;
 
 pub(super) fn validate(class: &Node, errors: &mut Errors) {
@@ -43,10 +44,9 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     validate(new, errors);
-    for field in ["parameters", "provisioner", "reclaimPolicy"] {
-        unchanged(new, old, field, errors);
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        immutable(&new.at(field), &old.at(field), errors);
     }
-    check::immutable(&new.at("volumeBindingMode"), &old.at("volumeBindingMode"), errors);
 }
 
 fn topology(expressions: &Node, errors: &mut Errors) {

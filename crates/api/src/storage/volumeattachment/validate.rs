@@ -15,7 +15,6 @@ const METADATA_BYTES_MAX: usize = 256 * 1024;
 pub(super) fn validate(attachment: &Node, errors: &mut Errors) {
     common(attachment, errors);
     let spec = attachment.at("spec");
-    driver_name(&spec.at("attacher"), errors);
     let name = spec.at("source").at("persistentVolumeName");
     if name.exists() {
         check::text(&name, names::dns_subdomain(name.str()), errors);
@@ -23,7 +22,7 @@ pub(super) fn validate(attachment: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    common(new, errors);
+    validate(new, errors);
     let spec = new.at("spec");
     if spec.value != old.at("spec").value {
         errors.push(FieldError::new(Problem::Invalid, &spec.path, internal(&spec), check::IMMUTABLE));
@@ -37,7 +36,7 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
 fn common(attachment: &Node, errors: &mut Errors) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let spec = attachment.at("spec");
-    check::required_text(&spec.at("attacher"), errors);
+    driver_name(&spec.at("attacher"), errors);
     let source = spec.at("source");
     let (inline, name) = (source.at("inlineVolumeSpec"), source.at("persistentVolumeName"));
     match (inline.exists(), name.exists()) {
