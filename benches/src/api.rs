@@ -1,5 +1,6 @@
 //! The API server as its clients meet it: a release build in a process of its own, over TLS, as administrator.
 
+mod changes;
 mod reads;
 mod watches;
 mod writes;
@@ -15,7 +16,7 @@ use crate::report::{self, Better};
 use crate::{process, upstream};
 
 const PODS: usize = 10_000;
-const PARTS: [&str; 6] = ["start", "create", "get", "list", "watch", "patch"];
+const PARTS: [&str; 8] = ["start", "create", "change", "get", "list", "watch", "patch", "whole"];
 
 pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -31,6 +32,12 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("patch") {
         writes::patches(&ready_server().await?).await?;
+    }
+    if wanted("change") {
+        changes::changes(&ready_server().await?).await?;
+    }
+    if wanted("whole") {
+        whole().await?;
     }
     if wanted("get") || wanted("list") {
         let mut server = ready_server().await?;
@@ -74,9 +81,19 @@ async fn start() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same with scheduler and all controllers in the process, which watch what is created and write about it.
+async fn whole() -> anyhow::Result<()> {
+    println!("with scheduler and controllers in the same process:");
+    writes::creates(&ready(Server::start()?).await?).await?;
+    changes::changes(&ready(Server::start()?).await?).await
+}
+
 /// A new server in which pods can be created.
 async fn ready_server() -> anyhow::Result<Server> {
-    let server = Server::start_api(&[])?;
+    ready(Server::start_api(&[])?).await
+}
+
+async fn ready(server: Server) -> anyhow::Result<Server> {
     let mut connection = Connection::open(&server.client()?, Protocol::Http1).await?;
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
     let path = "/api/v1/namespaces/default/serviceaccounts";
