@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use testkit::Server;
@@ -65,14 +65,21 @@ impl Changer {
             Change::Update => {
                 let answer = connection.open_answer("GET", &path, "", Bytes::new()).await?;
                 let pod = answer.into_body().collect().await?.to_bytes();
-                let Ok(pod) = std::str::from_utf8(&pod) else { bail!("a pod that is no text") };
-                let pod = pod.replacen("\"prometheus.io/port\":\"9090\"", &format!("\"other-{number}\":\"9\""), 1);
+                let pod =
+                    with_annotation(std::str::from_utf8(&pod)?, number).context("a pod without its annotation")?;
                 connection.send("PUT", &path, "application/json", pod.into()).await?
             }
             Change::Delete => connection.send("DELETE", &path, "", Bytes::new()).await?,
         };
         Ok(sent.0)
     }
+}
+
+/// The pod's text with another value of an annotation that all pods have.
+fn with_annotation(pod: &str, number: usize) -> Option<String> {
+    let (head, rest) = pod.split_once("\"prometheus.io/scrape\":\"")?;
+    let (_, tail) = rest.split_once('"')?;
+    Some(format!("{head}\"prometheus.io/scrape\":\"{number}\"{tail}"))
 }
 
 impl Client for Changer {
