@@ -1,5 +1,6 @@
 //! The API server as its clients meet it: a release build in a process of its own, over TLS, as administrator.
 
+mod changes;
 mod encryption;
 mod reads;
 mod watches;
@@ -16,7 +17,7 @@ use crate::report::{self, Better};
 use crate::{process, upstream};
 
 const PODS: usize = 10_000;
-const PARTS: [&str; 7] = ["start", "create", "encryption", "get", "list", "watch", "patch"];
+const PARTS: [&str; 9] = ["start", "create", "encryption", "change", "get", "list", "watch", "patch", "whole"];
 
 pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -35,6 +36,12 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("patch") {
         writes::patches(&ready_server().await?).await?;
+    }
+    if wanted("change") {
+        changes::changes(&ready_server().await?).await?;
+    }
+    if wanted("whole") {
+        whole().await?;
     }
     if wanted("get") || wanted("list") {
         let mut server = ready_server().await?;
@@ -78,13 +85,23 @@ async fn start() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same with scheduler and all controllers in the process, which watch what is created and write about it.
+async fn whole() -> anyhow::Result<()> {
+    println!("with scheduler and controllers in the same process:");
+    writes::creates(&ready(Server::start()?).await?).await?;
+    changes::changes(&ready(Server::start()?).await?).await
+}
+
 /// A new server in which pods can be created.
 async fn ready_server() -> anyhow::Result<Server> {
     ready_server_with(&[]).await
 }
 
 async fn ready_server_with(flags: &[&str]) -> anyhow::Result<Server> {
-    let server = Server::start_api(flags)?;
+    ready(Server::start_api(flags)?).await
+}
+
+async fn ready(server: Server) -> anyhow::Result<Server> {
     let mut connection = Connection::open(&server.client()?, Protocol::Http1).await?;
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
     let path = "/api/v1/namespaces/default/serviceaccounts";

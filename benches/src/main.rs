@@ -3,6 +3,7 @@
 //! `cargo build --release -p knarr && cargo run --release -p benches -- all`. Load goes to loopback only, and every
 //! run is bounded in count or time; `all` takes a few minutes.
 
+mod aims;
 mod api;
 mod cluster;
 mod cluster_size;
@@ -46,7 +47,7 @@ enum Command {
     Store,
     /// The whole API server over TLS, a release build in a process of its own.
     Api {
-        /// Only these parts: start, create, get, list, watch, patch.
+        /// Only these parts: start, create, change, get, list, watch, patch, and whole for the writes beside scheduler and controllers.
         parts: Vec<String>,
     },
     /// A Deployment of 5,000 replicas, and the end of a namespace with 10,000 objects.
@@ -108,37 +109,42 @@ fn main() -> anyhow::Result<()> {
     // Every TLS connection of the process uses the one provider that is compiled in; it is set only here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        report::machine();
-        match arguments.command {
-            Command::All => {
-                storage::run().await?;
-                api::run(&[]).await?;
-                controllers::run().await?;
-                scheduler::run(&[1000, 5000], &[]).await?;
-                cluster_size::run(&cluster_size::PODS, cluster_size::NODES, cluster_size::DEPLOYMENTS).await?;
-                dns::run().await?;
-                ingress::run().await?;
-                kubectl::run().await?;
-                dashboard::run(dashboard::PODS, dashboard::SECONDS).await?;
-                node::run(AT_ONCE).await?;
-                idle::run(idle::SECONDS).await?;
-                local_cluster::run().await?;
-                proxy::run(proxy::SERVICES).await
-            }
-            Command::Store => storage::run().await,
-            Command::Api { parts } => api::run(&parts).await,
-            Command::Controllers => controllers::run().await,
-            Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
-            Command::Dns => dns::run().await,
-            Command::Proxy { services } => proxy::run(services).await,
-            Command::Ingress => ingress::run().await,
-            Command::Kubectl => kubectl::run().await,
-            Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
-            Command::ClusterSize { pods, nodes, deployments } => cluster_size::run(&pods, nodes, deployments).await,
-            Command::Cluster => local_cluster::run().await,
-            Command::Idle { seconds } => idle::run(seconds).await,
-            Command::Node { at_once } => node::run(at_once).await,
+    report::machine();
+    let outcome = runtime.block_on(run(arguments.command));
+    // Also what was measured before something failed.
+    report::summary();
+    outcome
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::All => {
+            storage::run().await?;
+            api::run(&[]).await?;
+            controllers::run().await?;
+            scheduler::run(&[1000, 5000], &[]).await?;
+            cluster_size::run(&cluster_size::PODS, cluster_size::NODES, cluster_size::DEPLOYMENTS).await?;
+            dns::run().await?;
+            ingress::run().await?;
+            kubectl::run().await?;
+            dashboard::run(dashboard::PODS, dashboard::SECONDS).await?;
+            node::run(AT_ONCE).await?;
+            idle::run(idle::SECONDS).await?;
+            local_cluster::run().await?;
+            proxy::run(proxy::SERVICES).await
         }
-    })
+        Command::Store => storage::run().await,
+        Command::Api { parts } => api::run(&parts).await,
+        Command::Controllers => controllers::run().await,
+        Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+        Command::Dns => dns::run().await,
+        Command::Proxy { services } => proxy::run(services).await,
+        Command::Ingress => ingress::run().await,
+        Command::Kubectl => kubectl::run().await,
+        Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
+        Command::ClusterSize { pods, nodes, deployments } => cluster_size::run(&pods, nodes, deployments).await,
+        Command::Cluster => local_cluster::run().await,
+        Command::Idle { seconds } => idle::run(seconds).await,
+        Command::Node { at_once } => node::run(at_once).await,
+    }
 }

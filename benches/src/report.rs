@@ -1,6 +1,21 @@
-//! The table that is printed: what was measured, beside what it is compared with, and the ratio of the two.
+//! The table that is printed: what was measured, beside what it is compared with, and the ratio of the two. All of it is printed
+//! once more at the end, with what we aim at.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::aims;
+
+/// What was measured so far. The parts of a run measure one after the other and print as they go.
+static ROWS: Mutex<Vec<Row>> = Mutex::new(Vec::new());
+
+struct Row {
+    what: String,
+    ours: f64,
+    unit: String,
+    /// What it is compared with, and how many times better we are.
+    theirs: Option<(f64, f64)>,
+}
 
 /// Whether more or less of something is better; the ratio is printed so that more is better for us.
 #[derive(Clone, Copy)]
@@ -25,11 +40,37 @@ pub fn compare(what: &str, ours: f64, theirs: f64, unit: &str, better: Better) {
         Better::Less => theirs / ours,
     };
     println!("{what:<62} {:>16} {:>16} {:>8.1}x", amount(ours, unit), amount(theirs, unit), ratio);
+    note(what, ours, unit, Some((theirs, ratio)));
 }
 
 /// One line that stands for itself.
 pub fn line(what: &str, ours: f64, unit: &str) {
     println!("{what:<62} {:>16}", amount(ours, unit));
+    note(what, ours, unit, None);
+}
+
+fn note(what: &str, ours: f64, unit: &str, theirs: Option<(f64, f64)>) {
+    let row = Row { what: what.trim().to_owned(), ours, unit: unit.to_owned(), theirs };
+    ROWS.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+}
+
+/// Everything that was measured and has something to be held against: what others do, or what we aim at.
+pub fn summary() {
+    let rows = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("\n{:<62} {:>16} {:>16} {:>9} {:>16}", "measure", "knarr", "compared with", "ratio", "aim");
+    for Row { what, ours, unit, theirs } in rows.iter() {
+        let aim = aims::of(what);
+        if theirs.is_none() && aim.is_none() {
+            continue;
+        }
+        let theirs_shown = theirs.map_or(String::new(), |(theirs, _)| amount(theirs, unit));
+        let ratio = theirs.map_or(String::new(), |(_, ratio)| format!("{ratio:.1}x"));
+        let aim = aim.map_or(String::new(), |aim| {
+            let met = if aim.is_met(*ours) { "" } else { " missed" };
+            format!("{}{met}", amount(aim.value, unit))
+        });
+        println!("{what:<62} {:>16} {theirs_shown:>16} {ratio:>9} {aim:>16}", amount(*ours, unit));
+    }
 }
 
 fn amount(value: f64, unit: &str) -> String {

@@ -10,7 +10,16 @@ use crate::status::Cause;
 
 /// A path such as `spec.containers[0].name`. Cloning is cheap; the text is made only when an error needs it.
 #[derive(Clone, Default)]
-pub struct Path(Option<Rc<Segment>>);
+pub struct Path(Place);
+
+#[derive(Clone, Default)]
+enum Place {
+    #[default]
+    Root,
+    Under(Rc<Segment>),
+    /// Nobody will read the path, so that no step of it is kept.
+    Untold,
+}
 
 struct Segment {
     parent: Path,
@@ -26,7 +35,17 @@ enum Step {
 
 impl Path {
     pub fn root() -> Path {
-        Path(None)
+        Path(Place::Root)
+    }
+
+    /// A path that stays empty whatever is below it. For a first look at whether there is any error at all: most objects have
+    /// none, and the steps to each of their fields would be most of the cost of looking.
+    pub fn untold() -> Path {
+        Path(Place::Untold)
+    }
+
+    fn is_untold(&self) -> bool {
+        matches!(self.0, Place::Untold)
     }
 
     pub fn new(field: &'static str) -> Path {
@@ -39,12 +58,12 @@ impl Path {
 
     /// A field whose name is only known while running, such as a custom resource's.
     pub fn named(&self, field: &str) -> Path {
-        self.step(Step::Name(field.into()))
+        if self.is_untold() { Path::untold() } else { self.step(Step::Name(field.into())) }
     }
 
     /// An entry of a map: `data[key]`.
     pub fn key(&self, key: &str) -> Path {
-        self.step(Step::Key(key.into()))
+        if self.is_untold() { Path::untold() } else { self.step(Step::Key(key.into())) }
     }
 
     pub fn index(&self, index: usize) -> Path {
@@ -52,15 +71,18 @@ impl Path {
     }
 
     fn step(&self, step: Step) -> Path {
-        Path(Some(Rc::new(Segment { parent: self.clone(), step })))
+        if self.is_untold() {
+            return Path::untold();
+        }
+        Path(Place::Under(Rc::new(Segment { parent: self.clone(), step })))
     }
 }
 
 impl Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(segment) = &self.0 else { return Ok(()) };
+        let Place::Under(segment) = &self.0 else { return Ok(()) };
         segment.parent.fmt(f)?;
-        let dot = if segment.parent.0.is_some() { "." } else { "" };
+        let dot = if matches!(segment.parent.0, Place::Under(_)) { "." } else { "" };
         match &segment.step {
             Step::Field(name) => write!(f, "{dot}{name}"),
             Step::Name(name) => write!(f, "{dot}{name}"),

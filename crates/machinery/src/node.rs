@@ -18,6 +18,11 @@ impl<'a> Node<'a> {
         Node { value, path: Path::root() }
     }
 
+    /// The same for a look at whether there is any error: those that are found do not say where.
+    pub fn untold(value: &'a Value) -> Node<'a> {
+        Node { value, path: Path::untold() }
+    }
+
     pub fn new(value: &'a Value, path: Path) -> Node<'a> {
         Node { value, path }
     }

@@ -1,6 +1,7 @@
 //! Read-only copies of kinds, kept up to date by one watch each and shared by every component of the process.
 
 mod index;
+pub(crate) mod slim;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -369,7 +370,8 @@ const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
 async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, watched: Watched, shutdown: Shutdown) {
-    let mut filling = Filling { cache, listed: BTreeMap::new(), newest: 0 };
+    let whole = !watched.fields.is_empty();
+    let mut filling = Filling { cache, listed: BTreeMap::new(), newest: 0, whole };
     shutdown.run_until_cancelled(watch::follow(client, watched, &mut filling)).await;
 }
 
@@ -378,6 +380,8 @@ struct Filling<K: Kind> {
     cache: Arc<Cache<K>>,
     listed: BTreeMap<Key, Arc<K>>,
     newest: u64,
+    /// Who selects objects by their fields reads all of them.
+    whole: bool,
 }
 
 impl<K: Kind> Taker for Filling<K> {
@@ -395,7 +399,7 @@ impl<K: Kind> Taker for Filling<K> {
             Change::Listed(text) | Change::Put(text) | Change::Gone(text) => (text, change),
         };
         let mut object: K = serde_json::from_str(text)?;
-        let revision = slim(&mut object);
+        let revision = slim::slim(&mut object, self.whole);
         match whole {
             Change::Listed(_) => {
                 self.newest = self.newest.max(revision);
@@ -413,11 +417,4 @@ impl<K: Kind> Taker for Filling<K> {
         self.cache.advance(revision);
         Ok(revision)
     }
-}
-
-/// Takes away what no controller reads, and answers the object's revision.
-fn slim<K: Kind>(object: &mut K) -> u64 {
-    object.metadata_mut().managed_fields = None;
-    // Revisions are ordered numbers, on every server of this API level.
-    object.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -13,6 +13,7 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::Error;
+use crate::cache::slim::is_slimmed;
 use crate::cache::{Caches, Kind};
 use crate::events::{EventType, Recorder, reference};
 use crate::key::Key;
@@ -110,6 +111,11 @@ impl Write {
     }
 
     pub fn update<K: Kind>(object: &K) -> Write {
+        assert!(
+            !is_slimmed::<K>(),
+            "{} is kept without some of its fields; writing it back would remove them",
+            K::KIND
+        );
         let key = Key::of(object.metadata());
         Write::new::<K>(Verb::Update, item::<K>(&key), key, encoded(object))
     }

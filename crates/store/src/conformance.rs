@@ -29,6 +29,7 @@ pub async fn suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     watch_resumes_from_any_revision(&Case::new(make().await)).await;
     future_revisions(&Case::new(make().await)).await;
     one_winner_each_round(&Case::new(make().await)).await;
+    last_values(&Case::new(make().await)).await;
     big_values(&Case::new(make().await)).await;
     watch_under_load(&Case::new(make().await)).await;
     keys_delete_themselves(&Case::new(make().await)).await;
@@ -351,6 +352,25 @@ async fn one_winner_each_round(case: &Case) {
         assert_eq!(case.get("a").await.expect("it exists").value, value.as_bytes());
         at = revision;
     }
+}
+
+async fn last_values(case: &Case) {
+    let first = case.create("a", "one").await;
+    let mut events = case.watch(first).await;
+    let key = case.key("a");
+    let end = |at| case.store.end_if(&key, at, Bytes::from_static(b"last"));
+    let held = conflict(end(Revision(first.0 + 1)).await.expect("the store takes writes"));
+    assert_eq!(held.map(|entry| entry.revision), Some(first), "nothing was written");
+    let gone = done(end(first).await.expect("the store takes writes"));
+    assert_eq!(case.get("a").await, None);
+    let seen = case.events(&mut events, 2).await;
+    let values: Vec<Option<&[u8]>> = seen.iter().map(|event| event.value.as_deref()).collect();
+    assert_eq!(values, [Some(&b"last"[..]), None]);
+    assert_eq!(seen[1].revision, gone);
+    assert_eq!(seen[1].previous, Some((Bytes::from_static(b"last"), seen[0].revision)));
+    assert_eq!(conflict(end(first).await.expect("the store takes writes")), None);
+    let again = case.create("a", "two").await;
+    assert_eq!(case.get("a").await.map(|entry| entry.created), Some(again));
 }
 
 async fn big_values(case: &Case) {

@@ -118,6 +118,15 @@ pub trait Store: Send + Sync + 'static {
     /// Durable when it answers `Done`.
     async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError>;
 
+    /// Writes a last value and deletes the key right behind it; watchers see both. Answers the revision of the deletion.
+    async fn end_if(&self, key: &str, expect: Revision, last: Bytes) -> Result<Written, StoreError> {
+        let put = Change::Put { value: last, ttl: None };
+        match self.write_if(key, Expect::At(expect), put).await? {
+            Written::Done(revision) => self.write_if(key, Expect::At(revision), Change::Delete).await,
+            conflict => Ok(conflict),
+        }
+    }
+
     /// The newest revision, linearizably read.
     async fn revision(&self) -> Result<Revision, StoreError>;
 

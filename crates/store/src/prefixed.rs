@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -63,6 +64,13 @@ impl Store for Prefixed {
 
     async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError> {
         Ok(match self.store.write_if(&self.inner(key), expect, change).await? {
+            Written::Conflict(held) => Written::Conflict(held.map(|entry| self.entry(entry))),
+            done => done,
+        })
+    }
+
+    async fn end_if(&self, key: &str, expect: Revision, last: Bytes) -> Result<Written, StoreError> {
+        Ok(match self.store.end_if(&self.inner(key), expect, last).await? {
             Written::Conflict(held) => Written::Conflict(held.map(|entry| self.entry(entry))),
             done => done,
         })

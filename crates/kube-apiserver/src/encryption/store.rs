@@ -76,6 +76,17 @@ impl Encrypted {
         &self.encryption
     }
 
+    fn seal(&self, key: &str, value: Bytes) -> Result<Bytes, StoreError> {
+        self.encryption.seal(key, value).map_err(|error| StoreError::Other(error.to_string()))
+    }
+
+    async fn written(&self, written: Written) -> Written {
+        match written {
+            Written::Conflict(Some(held)) => Written::Conflict(Some(self.entry(held).await)),
+            other => other,
+        }
+    }
+
     async fn entry(&self, entry: Entry) -> Entry {
         let value = readable(&self.encryption, &entry.key, entry.value, Patience::Full).await;
         Entry { value, ..entry }
@@ -136,16 +147,16 @@ impl Store for Encrypted {
 
     async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError> {
         let change = match change {
-            Change::Put { value, ttl } => {
-                let sealed = self.encryption.seal(key, value);
-                Change::Put { value: sealed.map_err(|error| StoreError::Other(error.to_string()))?, ttl }
-            }
+            Change::Put { value, ttl } => Change::Put { value: self.seal(key, value)?, ttl },
             Change::Delete => Change::Delete,
         };
-        Ok(match self.store.write_if(key, expect, change).await? {
-            Written::Conflict(Some(held)) => Written::Conflict(Some(self.entry(held).await)),
-            other => other,
-        })
+        let written = self.store.write_if(key, expect, change).await?;
+        Ok(self.written(written).await)
+    }
+
+    async fn end_if(&self, key: &str, expect: Revision, last: Bytes) -> Result<Written, StoreError> {
+        let written = self.store.end_if(key, expect, self.seal(key, last)?).await?;
+        Ok(self.written(written).await)
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {

@@ -63,7 +63,7 @@ pub(super) async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, S
     let (kind, target) = (&*call.resource.kind, &call.target);
     custom::begin(call)?;
     if !target.subresource.is_empty() {
-        return subresources::dispatch(call, body).await;
+        return Box::pin(subresources::dispatch(call, body)).await;
     }
     // One object is changed by its name, and made in its collection.
     let named = !target.name.is_empty();
@@ -89,16 +89,16 @@ pub(super) async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, S
         return Err(Status::method_not_allowed());
     }
     if call.resource.state.is_none() {
-        return subresources::unstored(call, body).await;
+        return Box::pin(subresources::unstored(call, body)).await;
     }
     match target.verb {
-        Verb::Get => verbs::get::get(call).await,
-        Verb::List => verbs::list::list(call).await,
-        Verb::Create => verbs::create::create(call, body).await,
-        Verb::Update => verbs::update::update(call, Part::Main, body).await,
-        Verb::Patch => verbs::patch::patch(call, Part::Main, body).await,
-        Verb::Delete => verbs::delete::delete(call, body).await,
-        Verb::DeleteCollection => verbs::delete::collection(call, body).await,
+        Verb::Get => Box::pin(verbs::get::get(call)).await,
+        Verb::List => Box::pin(verbs::list::list(call)).await,
+        Verb::Create => Box::pin(verbs::create::create(call, body)).await,
+        Verb::Update => Box::pin(verbs::update::update(call, Part::Main, body)).await,
+        Verb::Patch => Box::pin(verbs::patch::patch(call, Part::Main, body)).await,
+        Verb::Delete => Box::pin(verbs::delete::delete(call, body)).await,
+        Verb::DeleteCollection => Box::pin(verbs::delete::collection(call, body)).await,
         _ => Err(Status::method_not_allowed()),
     }
 }

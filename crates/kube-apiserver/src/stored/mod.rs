@@ -55,6 +55,13 @@ impl Store for Readable {
         })
     }
 
+    async fn end_if(&self, key: &str, expect: Revision, last: Bytes) -> Result<Written, StoreError> {
+        Ok(match self.0.end_if(key, expect, self.1.encode(last)).await? {
+            Written::Conflict(held) => Written::Conflict(held.map(entry)),
+            done => done,
+        })
+    }
+
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.0.revision().await
     }

@@ -16,9 +16,11 @@ use crate::allocate;
 use crate::app::stamp;
 use crate::call::Call;
 use crate::filter::Filter;
+use crate::negotiate::{Form, Media};
 use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::verbs::list::list_item;
+use crate::verbs::list_body;
 use crate::write::{self, encode, store_status};
 
 const TRIES_MAX: usize = 32;
@@ -90,6 +92,11 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
     if let Some(newest) = newest {
         write::wait_for_cache(call, newest).await;
     }
+    let as_stored = items.iter().all(|item| resource.as_stored(item.revision.0));
+    if as_stored && call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty {
+        let meta = json!({"resourceVersion": snapshot.revision.to_string()});
+        return Ok(list_body::json(call, &meta, items));
+    }
     let shown = async {
         let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
         resource.show_all(&call.app, decoded).await
@@ -135,52 +142,42 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
         request.options = Some(options.to_value());
         app.admission.validate(&request, None).await?;
         let next = marked(resource, &old, options, app.clock.now());
-        let mut at = *revision;
-        if let Next::Delete(object) = &next
-            && is_pod(resource)
-            && !options.dry_run
-            && *object != old
-        {
-            // Watchers see a pod end before it is gone, also when it goes at once, as upstream.
-            let mark = Change::Put { value: encode(object.clone()), ttl: None };
-            match app.cache.store().write_if(key, Expect::At(at), mark).await.map_err(store_status)? {
-                Written::Done(marked) => at = marked,
-                Written::Conflict(entry) => {
-                    current = entry.map(|entry| (entry.value, entry.revision));
-                    continue;
-                }
-            }
-        }
-        let change = match &next {
+        let (store, at) = (app.cache.store(), *revision);
+        let mark = match &next {
             Next::Unchanged => return Ok((Outcome::Marked(value.clone(), revision.0), None)),
-            Next::Mark(_) | Next::Delete(_) if options.dry_run => None,
-            Next::Mark(object) => Some(Change::Put { value: encode(object.clone()), ttl: None }),
-            Next::Delete(_) => Some(Change::Delete),
+            Next::Mark(object) => Some(encode(object)),
+            // Watchers see a pod end before it is gone, also when it goes at once, as upstream.
+            Next::Delete(object) => (is_pod(resource) && *object != old).then(|| encode(object)),
         };
-        let written = match change.clone() {
-            None => None,
-            Some(change) => {
-                match app.cache.store().write_if(key, Expect::At(at), change).await.map_err(store_status)? {
-                    Written::Done(revision) => Some(revision),
-                    Written::Conflict(entry) => {
-                        current = entry.map(|entry| (entry.value, entry.revision));
-                        continue;
-                    }
-                }
+        let written = match (&next, mark.clone()) {
+            _ if options.dry_run => None,
+            (Next::Delete(_), Some(last)) => Some(store.end_if(key, at, last).await),
+            (Next::Delete(_), None) => Some(store.write_if(key, Expect::At(at), Change::Delete).await),
+            (Next::Unchanged | Next::Mark(_), mark) => {
+                let put = Change::Put { value: mark.unwrap_or_default(), ttl: None };
+                Some(store.write_if(key, Expect::At(at), put).await)
             }
         };
+        let written = match written.transpose().map_err(store_status)? {
+            None => None,
+            Some(Written::Done(revision)) => Some(revision),
+            Some(Written::Conflict(entry)) => {
+                current = entry.map(|entry| (entry.value, entry.revision));
+                continue;
+            }
+        };
+        drop(request);
         let outcome = match next {
             Next::Unchanged => unreachable!("answered above"),
-            Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
+            Next::Mark(_) => Outcome::Marked(mark.unwrap_or_default(), written.unwrap_or(*revision).0),
             // Only pods show the marks of a deletion that took place at once.
             Next::Delete(object) => {
-                let object = if is_pod(resource) { object } else { old.clone() };
                 if let Some(written) = written.filter(|_| allocate::is_service(resource)) {
                     // Who repairs claims must not find the Service any more when its own are free.
                     write::wait_for_cache(call, written).await;
                     allocate::release(app, resource, &old).await;
                 }
-                Outcome::Gone(object)
+                Outcome::Gone(if is_pod(resource) { object } else { old })
             }
         };
         return Ok((outcome, written));

@@ -6,7 +6,7 @@ use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;
 
-use crate::call::{Call, decode_object};
+use crate::call::{Call, Strictness, decode_object};
 use crate::respond::{self, Reply};
 use crate::write::{self, Owner, Part, Update};
 
@@ -16,22 +16,30 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
     let strictness = call.strictness("UpdateOptions")?;
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
-    let mut object = decode_object(call, resource, &body, strictness)?;
-    check_identity(call, &mut object)?;
-    write::default(resource, &mut object);
+    let read = |strictness| {
+        let mut object = decode_object(call, resource, &body, strictness)?;
+        check_identity(call, &mut object)?;
+        write::default(resource, &mut object);
+        Ok(object)
+    };
+    let object: Value = read(strictness)?;
     if part == Part::Main && !resource.kind.unconditional_update && object.resource_version().is_empty() {
         let exists = resource.state()?.get(&resource.key(namespace, name)?).is_some();
         if exists {
             return Err(unversioned(call, name));
         }
     }
+    let mut first = Some(object);
+    // Read once more only where others wrote first, and warned of only once.
+    let mut next = || first.take().map_or_else(|| read(Strictness::Ignore), Ok);
     let outcome = write::update(Update { call, resource, namespace, name, part, owner: &owner, dry_run }, |current| {
+        let object = next()?;
         let uid = object.uid();
         if !uid.is_empty() && uid != current.uid() {
             let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.uid());
             return Err(Status::conflict(resource.group_resource(), name, &why));
         }
-        Ok(object.clone())
+        Ok(object)
     });
     let outcome = outcome.await;
     match outcome {
@@ -41,6 +49,7 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
             if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name).await {
                 return Err(status);
             }
+            let mut object = next()?;
             object.meta_mut().remove("resourceVersion");
             let stored = write::create(call, resource, namespace, object, &owner, dry_run).await?;
             respond::stored(call, resource, 201, &stored.value, stored.revision).await

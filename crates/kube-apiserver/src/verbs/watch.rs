@@ -34,7 +34,7 @@ const BATCH_MAX: usize = 256;
 /// About how much of the first state is made at a time.
 const PIECE_BYTES: usize = 128 * 1024;
 /// Where the encodings of a change in protobuf begin; those in JSON stand before them.
-const PROTOBUF_SLOT: usize = 4;
+const PROTOBUF_SLOT: u8 = 4;
 /// Smaller events cost less to copy than to send by themselves.
 const SHARED_BYTES_MIN: usize = 1024;
 
@@ -184,10 +184,16 @@ impl Stream {
         }
         loop {
             let now = Instant::now();
+            // A stream that always has something to send ends here.
+            if self.stopping.is_cancelled() || now >= self.ends {
+                return (Bytes::new(), false);
+            }
             let last = self.ends.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now && self.options.bookmarks);
             let wake_at = last.map_or(self.ends, |last| last.min(now + BOOKMARK_EVERY));
             self.changes.clear();
             tokio::select! {
+                // In this order: where changes are there, timers and the shutdown are not enlisted with.
+                biased;
                 alive = self.watcher.next_batch(BATCH_MAX, &mut self.changes) => {
                     if let Err(status) = self.convert_ahead().await {
                         return (encoded(&self.call, "ERROR", &status.to_value()), false);

@@ -135,14 +135,14 @@ async fn create_once(
         if resource.state()?.get(&key).is_some() {
             return Err(Status::already_exists(resource.group_resource(), &name));
         }
-        return Ok(Stored { value: encode(resource.finish(app, object).await?), revision: None });
+        return Ok(Stored { value: encode(&resource.finish(app, object).await?), revision: None });
     }
     if has_revision {
         // Said by the store upstream, so that whatever admission and validation have to say comes first.
         app.admission.give_back(&request).await;
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    let value = encode(resource.finish(app, object).await?);
+    let value = encode(&resource.finish(app, object).await?);
     let put = Change::Put { value: value.clone(), ttl: ttl(call, resource) };
     match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
         Written::Done(revision) => {
@@ -275,7 +275,7 @@ async fn replace(
     // One that is stored in another form than it would be today is written again.
     let unchanged = new == *old;
     let gone = new.is_deleting() && ends(&new);
-    let value = encode(resource.finish(app, new).await?);
+    let value = encode(&resource.finish(app, new).await?);
     let as_stored = resource.as_stored(item.revision.0) || value == item.value;
     // A value that another key wrote is written again, too: that is how keys are rotated.
     if unchanged && as_stored && !app.encrypted.is_stale(key).await.map_err(store_status)? {
@@ -376,9 +376,8 @@ fn conflict(resource: &Resource, name: &str, current: &Value, proposed: &Value) 
 }
 
 /// The stored text: without resourceVersion, which the store gives.
-pub fn encode(mut object: Value) -> Bytes {
-    object.meta_mut().remove("resourceVersion");
-    codec::encode(&object).into()
+pub fn encode(object: &Value) -> Bytes {
+    codec::encode_stored(object).into()
 }
 
 /// Events vanish by themselves.

@@ -1,6 +1,7 @@
 //! Bodies in and out: JSON and YAML to values, values to the bytes that are stored and sent.
 
 mod json;
+mod json_write;
 pub mod protobuf;
 mod stored;
 mod yaml;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 pub use json::{JsonError, places as json_places};
-pub use stored::{encode, metadata_text, splice_offset};
+pub use stored::{encode, encode_stored, metadata_text, splice_offset};
 pub use yaml::YamlError;
 pub use yaml_lines::lines as yaml_lines;
 pub use yaml_write::to_yaml;

@@ -1,8 +1,9 @@
 //! The bytes that are stored and sent: JSON with `kind`, `apiVersion` and `metadata` in front, so that the revision can
 //! be spliced into the metadata without reading the rest.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
+
+use super::json_write;
 
 const FRONT: [&str; 3] = ["kind", "apiVersion", "metadata"];
 
@@ -10,31 +11,49 @@ const FRONT: [&str; 3] = ["kind", "apiVersion", "metadata"];
 const BUFFER_BYTES: usize = 12 << 10;
 
 pub fn encode(object: &Value) -> Vec<u8> {
+    written(object, Revision::Kept)
+}
+
+/// The text that is stored: without resourceVersion, which the store gives.
+pub fn encode_stored(object: &Value) -> Vec<u8> {
+    written(object, Revision::LeftOut)
+}
+
+fn written(object: &Value, revision: Revision) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(BUFFER_BYTES);
-    let written = match object {
-        Value::Object(map) => serde_json::to_writer(&mut bytes, &FrontFirst(map)),
-        other => serde_json::to_writer(&mut bytes, other),
-    };
-    assert!(written.is_ok(), "a value with text keys can always be written to memory");
+    match object {
+        Value::Object(map) => write_front_first(&mut bytes, map, revision),
+        other => json_write::write_value(&mut bytes, other),
+    }
     bytes.shrink_to_fit();
     bytes
 }
 
-struct FrontFirst<'a>(&'a Map<String, Value>);
+/// What becomes of `metadata.resourceVersion`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revision {
+    Kept,
+    LeftOut,
+}
 
-impl Serialize for FrontFirst<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_map(Some(self.0.len()))?;
-        for key in FRONT {
-            if let Some(value) = self.0.get(key) {
-                out.serialize_entry(key, value)?;
+fn write_front_first(out: &mut Vec<u8>, map: &Map<String, Value>, revision: Revision) {
+    let front = FRONT.iter().filter_map(|key| Some((*key, map.get(*key)?)));
+    let others = map.iter().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !FRONT.contains(key));
+    out.push(b'{');
+    for (index, (key, value)) in front.chain(others).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        json_write::write_text(out, key);
+        out.push(b':');
+        match value {
+            Value::Object(metadata) if key == "metadata" && revision == Revision::LeftOut => {
+                json_write::write_map(out, metadata, "resourceVersion");
             }
+            value => json_write::write_value(out, value),
         }
-        for (key, value) in self.0.iter().filter(|(key, _)| !FRONT.contains(&key.as_str())) {
-            out.serialize_entry(key, value)?;
-        }
-        out.end()
     }
+    out.push(b'}');
 }
 
 /// The position just behind the top level `"metadata":{` of any JSON object, nothing where there is none.

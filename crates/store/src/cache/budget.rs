@@ -43,6 +43,12 @@ impl Charge {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.budget.held.fetch_add(bytes, Ordering::Relaxed);
     }
+
+    /// For what was made of it and is let go before it.
+    pub fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Charge {
@@ -60,8 +66,9 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let (first, second) = (budget.charge(CHANGES_BYTES_MAX), budget.charge(0));
         assert!(!budget.is_exceeded());
-        second.add(1);
+        second.add(3);
         assert!(budget.is_exceeded());
+        second.give_back(2);
         drop(first);
         assert_eq!(budget.held(), 1);
         drop(second);

@@ -18,11 +18,19 @@ pub(crate) const HISTORY_CHANGES_MAX: usize = 100_000;
 /// How many bytes the kept changes of one resource hold.
 pub(crate) const HISTORY_BYTES_MAX: usize = 64 << 20;
 
+/// How many of the newest changes keep the encodings that watchers share. Each is as large as its object: kept for all changes
+/// they would double the memory of what was written lately.
+pub(crate) const ENCODED_CHANGES_MAX: usize = 1024;
+/// And for how long: who watches and keeps up has taken them by then.
+pub(crate) const ENCODED_AGE_MAX: Duration = Duration::from_secs(10);
+
 #[derive(Default)]
 pub(super) struct History {
     changes: VecDeque<(Instant, Arc<Change>)>,
     /// The position of the first kept change.
     first: u64,
+    /// The position of the first change whose encodings are kept.
+    encoded: u64,
     bytes: usize,
     /// Every change after this revision is kept.
     floor: Revision,
@@ -59,6 +67,18 @@ impl History {
         while self.changes.front().is_some_and(|(at, _)| now.duration_since(*at) > HISTORY_AGE_MAX) {
             self.drop_oldest();
         }
+        self.forget_encodings(now);
+    }
+
+    fn forget_encodings(&mut self, now: Instant) {
+        while let Some((at, change)) = self.changes.get(self.encoded.saturating_sub(self.first) as usize) {
+            let newer = self.end() - self.encoded.max(self.first);
+            if newer <= ENCODED_CHANGES_MAX as u64 && now.duration_since(*at) <= ENCODED_AGE_MAX {
+                break;
+            }
+            change.forget_encodings();
+            self.encoded = self.encoded.max(self.first) + 1;
+        }
     }
 
     fn drop_oldest(&mut self) {
@@ -92,5 +112,55 @@ impl History {
         self.changes.clear();
         self.bytes = 0;
         self.floor = Revision(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+
+    use super::super::Item;
+    use super::*;
+
+    const ENCODED: &[u8] = b"encoded";
+
+    fn change(number: u64, budget: &Arc<Budget>) -> Arc<Change> {
+        let revision = Revision(number);
+        let item = Item::new(format!("/{number}").into(), Bytes::new(), revision, revision, Default::default());
+        Arc::new(Change::put(Arc::new(item), None, budget))
+    }
+
+    /// How often the encoding is made when two watchers ask for it.
+    fn made(change: &Change) -> usize {
+        let count = Cell::new(0);
+        let make = || {
+            count.set(count.get() + 1);
+            Bytes::from_static(ENCODED)
+        };
+        assert_eq!([change.encoding(1, make), change.encoding(1, make)], [ENCODED; 2]);
+        count.get()
+    }
+
+    #[test]
+    fn only_new_changes_keep_their_encodings() {
+        let (budget, now) = (Arc::new(Budget::default()), Instant::now());
+        let mut history = History::default();
+        let changes: Vec<Arc<Change>> =
+            (1..=ENCODED_CHANGES_MAX as u64 + 2).map(|number| change(number, &budget)).collect();
+        let held = budget.held();
+        for change in &changes {
+            assert_eq!(made(change), 1, "watchers share it");
+            history.push(now, change.clone(), &budget);
+        }
+        assert_eq!(budget.held(), held + changes.len() * ENCODED.len());
+        history.trim(now);
+        let [first, second, third, ..] = changes.as_slice() else { panic!("there are many") };
+        assert_eq!((made(first), made(second), made(third)), (2, 2, 0));
+        assert_eq!(budget.held(), held + ENCODED_CHANGES_MAX * ENCODED.len());
+        history.trim(now + ENCODED_AGE_MAX + Duration::from_secs(1));
+        assert_eq!(made(third), 2);
+        assert_eq!(budget.held(), held);
     }
 }

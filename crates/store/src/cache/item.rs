@@ -1,10 +1,11 @@
 //! What the cache holds: objects as of a revision, their changes, and whole snapshots. All are shared and none
 //! changes once made; the bytes of a value exist once, whoever looks at them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
+use parking_lot::Mutex;
 
 use super::budget::{Budget, Charge};
 use crate::Revision;
@@ -107,12 +108,19 @@ pub struct Change {
     pub item: Arc<Item>,
     pub previous: Option<Arc<Item>>,
     pub deleted: bool,
-    /// Encodings made for watchers, each made once. The number names the encoding and is chosen by the caller.
-    encodings: [OnceLock<Bytes>; ENCODINGS_MAX],
+    encodings: Mutex<Encodings>,
     charge: Charge,
 }
 
-pub(crate) const ENCODINGS_MAX: usize = 8;
+/// Encodings made for watchers, as long as many are likely to ask for them.
+#[derive(Debug)]
+enum Encodings {
+    /// By a number that the caller chooses. There are few, and most changes have one or none.
+    Shared(Vec<(u8, Bytes)>),
+    /// The change is old: who still asks is late, and gets its own.
+    Forgotten,
+}
+
 /// What a change costs besides its values: itself, its items and their descriptions.
 const CHANGE_BYTES: usize = 512;
 
@@ -129,7 +137,7 @@ impl Change {
     fn new(item: Arc<Item>, previous: Option<Arc<Item>>, deleted: bool, budget: &Arc<Budget>) -> Change {
         let revision = item.revision;
         let charge = budget.charge(held(&item, previous.as_deref(), deleted));
-        Change { revision, item, previous, deleted, encodings: Default::default(), charge }
+        Change { revision, item, previous, deleted, encodings: Mutex::new(Encodings::Shared(Vec::new())), charge }
     }
 
     /// What it holds, without the encodings made of it.
@@ -138,13 +146,31 @@ impl Change {
     }
 
     /// The change in that encoding: made by the first who asks, shared with all others.
-    pub fn encoding(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {
-        let made = || {
-            let bytes = make();
-            self.charge.add(bytes.len());
-            bytes
-        };
-        self.encodings[slot].get_or_init(made).clone()
+    pub fn encoding(&self, slot: u8, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut encodings = self.encodings.lock();
+        match &mut *encodings {
+            Encodings::Shared(made) => {
+                if let Some((_, bytes)) = made.iter().find(|(known, _)| *known == slot) {
+                    return bytes.clone();
+                }
+                let bytes = make();
+                self.charge.add(bytes.len());
+                made.push((slot, bytes.clone()));
+                bytes
+            }
+            Encodings::Forgotten => {
+                drop(encodings);
+                make()
+            }
+        }
+    }
+
+    /// Gives back the memory of encodings, for good.
+    pub(super) fn forget_encodings(&self) {
+        let forgotten = std::mem::replace(&mut *self.encodings.lock(), Encodings::Forgotten);
+        if let Encodings::Shared(made) = forgotten {
+            self.charge.give_back(made.iter().map(|(_, bytes)| bytes.len()).sum());
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
 use super::log::Place;
 use super::queue::Request;
 use super::record::{HEADER_BYTES, Kind, Record};
 use super::state::{Commit, State, Stored};
 use crate::{Change, Entry, Expect, Revision, StoreError, Written};
-use tokio::sync::oneshot;
 
 type Answer = oneshot::Sender<Result<Written, StoreError>>;
 
@@ -25,14 +27,14 @@ pub(super) struct Batch {
 impl Batch {
     /// Decides one write after all that were decided before it. Whoever does not depend on them is answered here.
     pub(super) fn decide(&mut self, state: &State, now_ms: u64, request: Request) {
-        let Request { key, expect, change, answer } = request;
+        let Request { key, expect, before, change, answer } = request;
         let pending = self.pending.get(&key);
         if pending.is_none()
             && let Some(damage) = state.lost.get(&key)
         {
             // Only one who knows of the damage can expect this revision; that write repairs the key.
             if expect == Expect::At(damage.revision) {
-                self.add(state, now_ms, key, damage.created, change, Some(answer));
+                self.add_both(state, now_ms, key, damage.created, before, change, answer);
             } else {
                 reply(answer, Err(damage.error()));
             }
@@ -50,7 +52,7 @@ impl Batch {
         if met {
             let created = current.map(|current| current.created);
             let created = created.unwrap_or(Revision(0));
-            self.add(state, now_ms, key, created, change, Some(answer));
+            self.add_both(state, now_ms, key, created, before, change, answer);
             return;
         }
         let conflict = Written::Conflict(current.map(|current| Entry {
@@ -106,6 +108,24 @@ impl Batch {
         for (answer, _) in self.answers {
             reply(answer, Err(error()));
         }
+    }
+
+    /// A change, and what is written before it.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a request, and what is known of its key")]
+    fn add_both(
+        &mut self,
+        state: &State,
+        now_ms: u64,
+        key: Arc<str>,
+        created: Revision,
+        before: Option<Bytes>,
+        change: Change,
+        answer: Answer,
+    ) {
+        if let Some(value) = before {
+            self.add(state, now_ms, key.clone(), created, Change::Put { value, ttl: None }, None);
+        }
+        self.add(state, now_ms, key, created, change, Some(answer));
     }
 
     /// `created` is 0 for a key that did not exist.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::RwLock;
 use tokio::sync::{oneshot, watch};
@@ -138,6 +139,19 @@ impl EmbeddedStore {
         .await
         .map_err(|error| StoreError::Other(format!("write snapshot: {error}")))?
     }
+
+    async fn ask(
+        &self,
+        key: &str,
+        expect: Expect,
+        before: Option<Bytes>,
+        change: Change,
+    ) -> Result<Written, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.queue.push(Request { key: key.into(), expect, before, change, answer }).await?;
+        // The writer drops the request without an answer only where it has died.
+        answered.await.map_err(|_| StoreError::Unavailable("the store's writer has stopped".to_owned()))?
+    }
 }
 
 impl Drop for EmbeddedStore {
@@ -166,11 +180,14 @@ impl Store for EmbeddedStore {
     }
 
     async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError> {
-        check_size(key, &change)?;
-        let (answer, answered) = oneshot::channel();
-        self.shared.queue.push(Request { key: key.into(), expect, change, answer }).await?;
-        // The writer drops the request without an answer only where it has died.
-        answered.await.map_err(|_| StoreError::Unavailable("the store's writer has stopped".to_owned()))?
+        check_size(key, value_of(&change))?;
+        self.ask(key, expect, None, change).await
+    }
+
+    /// Both in one commit: nobody can write between them, and the disk is waited for once.
+    async fn end_if(&self, key: &str, expect: Revision, last: Bytes) -> Result<Written, StoreError> {
+        check_size(key, &last)?;
+        self.ask(key, Expect::At(expect), Some(last), Change::Delete).await
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
@@ -229,14 +246,19 @@ impl Watcher {
     }
 }
 
-fn check_size(key: &str, change: &Change) -> Result<(), StoreError> {
+fn value_of(change: &Change) -> &[u8] {
+    match change {
+        Change::Put { value, .. } => value,
+        Change::Delete => &[],
+    }
+}
+
+fn check_size(key: &str, value: &[u8]) -> Result<(), StoreError> {
     if key.len() > record::KEY_BYTES_MAX {
         return Err(StoreError::Other(format!("a key of {} bytes is too long", key.len())));
     }
-    match change {
-        Change::Put { value, .. } if value.len() > record::VALUE_BYTES_MAX => {
-            Err(StoreError::Other(format!("a value of {} bytes is too long", value.len())))
-        }
-        _ => Ok(()),
+    if value.len() > record::VALUE_BYTES_MAX {
+        return Err(StoreError::Other(format!("a value of {} bytes is too long", value.len())));
     }
+    Ok(())
 }

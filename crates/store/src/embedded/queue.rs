@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -13,15 +14,18 @@ use crate::{Change, Expect, Revision, StoreError, Written};
 pub(super) struct Request {
     pub key: Arc<str>,
     pub expect: Expect,
+    /// A value that is written right before the change, under the revision before it.
+    pub before: Option<Bytes>,
     pub change: Change,
     pub answer: oneshot::Sender<Result<Written, StoreError>>,
 }
 
 impl Request {
     fn bytes(&self) -> usize {
+        let before = self.before.as_ref().map_or(0, |value| self.key.len() + value.len());
         match &self.change {
-            Change::Put { value, .. } => self.key.len() + value.len(),
-            Change::Delete => self.key.len(),
+            Change::Put { value, .. } => before + self.key.len() + value.len(),
+            Change::Delete => before + self.key.len(),
         }
     }
 }

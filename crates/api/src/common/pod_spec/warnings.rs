@@ -1,6 +1,7 @@
 //! Sentences for a user who writes a pod spec that is accepted but will surprise.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use machinery::names;
 use machinery::quantity::Quantity;
@@ -74,7 +75,7 @@ pub fn pod(path: &str, pod: &Value) -> Vec<String> {
             out.push(format!("{place}.imagePullSecrets[{index}].name: invalid empty name \"\""));
         }
     }
-    fractions(&format!("{place}.overhead"), &spec["overhead"], &["memory", "ephemeral-storage"], &mut out);
+    fractions(&format_args!("{place}.overhead"), &spec["overhead"], &["memory", "ephemeral-storage"], &mut out);
     let pod_context = &spec["securityContext"];
     if pod_context["seccompProfile"].is_null() && !annotations[SECCOMP_POD].is_null() {
         out.push(format!("{annotations_path}[{SECCOMP_POD}]: {SECCOMP_ADVICE}"));
@@ -93,7 +94,7 @@ pub fn pod(path: &str, pod: &Value) -> Vec<String> {
         for resource in ["memory", "ephemeral-storage"] {
             for bound in ["limits", "requests"] {
                 let amounts = &container["resources"][bound];
-                fractions(&format!("{place}.resources.{bound}"), amounts, &[resource], &mut out);
+                fractions(&format_args!("{place}.resources.{bound}"), amounts, &[resource], &mut out);
             }
         }
         variables(&place, container, &mut out);
@@ -219,7 +220,7 @@ fn repeated(path: &str, spec: &Value, field: &str, key: &str, out: &mut Vec<Stri
     }
 }
 
-fn fractions(path: &str, amounts: &Value, resources: &[&str], out: &mut Vec<String>) {
+fn fractions(path: &dyn Display, amounts: &Value, resources: &[&str], out: &mut Vec<String>) {
     for resource in resources {
         let amount = amounts.get(resource).and_then(|amount| Quantity::from_value(amount).ok());
         if let Some(amount) = amount.filter(|amount| !amount.is_whole()) {

@@ -171,7 +171,7 @@ async fn charge(
         let next = with_status(&quota, &used);
         let dry = entries.iter().all(|entry| entry.wanted.dry_run);
         if !dry && next != *quota {
-            let put = Change::Put { value: encode(next.clone()), ttl: None };
+            let put = Change::Put { value: encode(&next), ttl: None };
             match app.cache.store().write_if(&key, Expect::At(revision), put).await.map_err(store_status)? {
                 Written::Done(revision) => {
                     namespace.wrote(uid, &next["status"]["used"].clone(), revision, Arc::new(next))
@@ -300,7 +300,7 @@ async fn lower(
         }
     }
     let next = with_status(&quota, &used);
-    let put = Change::Put { value: encode(next.clone()), ttl: None };
+    let put = Change::Put { value: encode(&next), ttl: None };
     if let Written::Done(revision) =
         app.cache.store().write_if(&key, Expect::At(revision), put).await.map_err(store_status)?
     {
