@@ -1,5 +1,6 @@
 //! What claims, classes and slices share: selectors, configurations, names of drivers and attributes.
 
+use machinery::cel::{Env, Program, Type};
 use machinery::field::Errors;
 use machinery::node::Node;
 
@@ -30,7 +31,7 @@ pub(super) fn unique<'a>(texts: impl Iterator<Item = Node<'a>>, errors: &mut Err
     }
 }
 
-/// Expressions are compiled by whoever allocates.
+/// Expressions must fit what is known of a device.
 pub(super) fn selectors(list: &Node, errors: &mut Errors) {
     limit(list, SELECTORS_MAX, errors);
     for selector in list.items() {
@@ -43,7 +44,17 @@ pub(super) fn selectors(list: &Node, errors: &mut Errors) {
             errors.too_long(&expression, EXPRESSION_BYTES_MAX);
         } else if expression.str().trim().is_empty() {
             errors.required(&expression, "");
+        } else if let Some(detail) = wrong_selector(expression.str()) {
+            errors.invalid(&expression, detail);
         }
+    }
+}
+
+fn wrong_selector(text: &str) -> Option<String> {
+    match Program::check(text, &Env::of_devices()) {
+        Err(why) => Some(format!("compilation failed: {why}")),
+        Ok(Type::Bool | Type::Any) => None,
+        Ok(found) => Some(format!("must evaluate to bool or the unknown type, not {}", found.answered())),
     }
 }
 
