@@ -1,6 +1,6 @@
 //! Small languages: quantities, selectors, CEL.
 
-use machinery::cel::{EXPRESSION_COST_MAX, Program, Val};
+use machinery::cel::{EXPRESSION_COST_MAX, Env, Program, Val};
 use machinery::quantity::Quantity;
 use machinery::selector::{FieldSelector, LabelSelector};
 use serde_json::json;
@@ -95,8 +95,18 @@ fn an_expression_costs_no_more_than_it_may() {
     ];
     let object =
         json!({"a": [1, 2, 3], "b": {"c": true}, "list": [1, 2, 3, 4, 5, 6, 7, 8], "text": "some text of a user"});
+    let schema = json!({"type": "object", "properties": {
+        "a": {"type": "array", "items": {"type": "integer"}}, "text": {"type": "string"},
+        "b": {"type": "object", "properties": {"c": {"type": "boolean"}}},
+        "list": {"type": "array", "items": {"type": "integer"}},
+    }});
     fuzz::text("cel", &examples, &words, |text| {
-        let Ok(program) = Program::parse(text) else { return };
+        let env = Env::of_rules(&schema, true, false).expect("a schema that expressions can see");
+        let checked = Program::check(text, &env);
+        let Ok(program) = Program::parse(text) else {
+            assert!(checked.is_err(), "what cannot be parsed has no type: {text:?}");
+            return;
+        };
         let evaluate = || {
             let mut budget = EXPRESSION_COST_MAX;
             let outcome = program.eval(&[("self", Val::json(&object, None))], &mut budget);

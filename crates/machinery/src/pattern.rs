@@ -43,24 +43,34 @@ fn in_go_words(error: &regex::Error, pattern: &str) -> String {
 fn translate(pattern: &str) -> Result<String, PatternError> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
+    // Where the repetition begins that stands just before, if one does.
+    let mut repeated: Option<usize> = None;
     while let Some(sign) = rest.chars().next() {
+        if let Some(length) = repeats(rest)? {
+            let (at, end) = (pattern.len() - rest.len(), pattern.len() - rest.len() + length);
+            // Go allows no repetition of a repetition without brackets.
+            if let Some(before) = repeated.replace(at) {
+                let detail = format!("invalid nested repetition operator: `{}`", &pattern[before..end]);
+                return Err(PatternError(detail));
+            }
+            out.push_str(&rest[..length]);
+            rest = &rest[length..];
+            continue;
+        }
+        repeated = None;
         match sign {
             '\\' => rest = escape(rest, false, &mut out),
             '[' => rest = class(rest, &mut out),
-            '{' => match repetition(rest) {
-                Some((length, count)) => {
-                    if count > REPEAT_MAX {
-                        return Err(PatternError(format!("invalid repeat count: `{}`", &rest[..length])));
-                    }
-                    out.push_str(&rest[..length]);
-                    rest = &rest[length..];
-                }
-                // What is no repetition is a brace.
-                None => {
-                    out.push_str("\\{");
-                    rest = &rest[1..];
-                }
-            },
+            // What is no repetition is a brace.
+            '{' => {
+                out.push_str("\\{");
+                rest = &rest[1..];
+            }
+            // The question mark of `(?i)` repeats nothing.
+            '(' if rest.starts_with("(?") => {
+                out.push_str("(?");
+                rest = &rest[2..];
+            }
             sign => {
                 out.push(sign);
                 rest = &rest[sign.len_utf8()..];
@@ -68,6 +78,22 @@ fn translate(pattern: &str) -> Result<String, PatternError> {
         }
     }
     Ok(out)
+}
+
+/// How long the repetition is that the text begins with, together with the mark that makes it a lazy one.
+fn repeats(text: &str) -> Result<Option<usize>, PatternError> {
+    let length = match text.chars().next() {
+        Some('*' | '+' | '?') => 1,
+        Some('{') => match repetition(text) {
+            Some((length, count)) if count > REPEAT_MAX => {
+                return Err(PatternError(format!("invalid repeat count: `{}`", &text[..length])));
+            }
+            Some((length, _)) => length,
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    Ok(Some(length + usize::from(text[length..].starts_with('?'))))
 }
 
 /// `{2}`, `{2,}` or `{2,5}`: how long it is, and the largest number in it.
@@ -227,6 +253,8 @@ mod tests {
         check("[a", "missing closing ]: `[a`");
         check("(?=a)", "invalid or unsupported Perl syntax: `(?=a)`");
         check("a{1001}", "invalid repeat count: `{1001}`");
+        check("x++", "invalid nested repetition operator: `++`");
+        check("x*?{2}", "invalid nested repetition operator: `*?{2}`");
         check(r"\y", r"invalid escape sequence: `\y`");
     }
 }

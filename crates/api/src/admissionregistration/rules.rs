@@ -1,5 +1,6 @@
 //! Which requests a webhook or policy is about: rules, match resources, match conditions.
 
+use machinery::cel::{Env, Program, Type};
 use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
@@ -118,15 +119,51 @@ fn resources(list: &Node, errors: &mut Errors) {
     }
 }
 
-/// An expression that cannot be compiled, or names what there is not, is refused when it is written.
-pub(super) fn expression(at: &Node, variables: &[&str], errors: &mut Errors) {
-    let declared: Vec<(&str, Option<&serde_json::Value>)> = variables.iter().map(|name| (*name, None)).collect();
-    if let Err(why) = machinery::cel::Program::check(at.str().trim(), &declared) {
-        errors.invalid(at, format!("compilation failed: {why}"));
+/// What an expression must answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Bool,
+    Text,
+    TextOrNull,
+    /// `Object{...}`.
+    Object,
+    /// `[JSONPatch{...}]`.
+    Patches,
+}
+
+impl Answer {
+    fn is(self, found: &Type) -> bool {
+        match self {
+            Answer::Bool => found.is_bool(),
+            Answer::Text => found.is_text(),
+            Answer::TextOrNull => matches!(found, Type::Text | Type::Null),
+            Answer::Object => found.is_named("Object"),
+            Answer::Patches => matches!(found, Type::List(item) if item.is_named("JSONPatch")),
+        }
+    }
+
+    fn wanted(self) -> &'static str {
+        match self {
+            Answer::Bool => "bool",
+            Answer::Text => "string",
+            Answer::TextOrNull => "one of [string null_type]",
+            Answer::Object => "Object",
+            Answer::Patches => "list(JSONPatch)",
+        }
     }
 }
 
-pub(super) fn match_conditions(list: &Node, variables: &[&str], errors: &mut Errors) {
+/// An expression that cannot be compiled, or answers something else, is refused when it is written.
+pub(super) fn expression(at: &Node, text: &str, env: &Env, answer: Answer, errors: &mut Errors) {
+    let detail = match Program::check(text, env) {
+        Err(why) => format!("compilation failed: {why}"),
+        Ok(found) if answer.is(&found) => return,
+        Ok(found) => format!("must evaluate to {} but got {}", answer.wanted(), found.answered()),
+    };
+    errors.invalid_value(&at.path, &text.into(), detail);
+}
+
+pub(super) fn match_conditions(list: &Node, env: &Env, errors: &mut Errors) {
     if list.len() > MATCH_CONDITIONS_MAX {
         errors.too_many(list, list.len(), MATCH_CONDITIONS_MAX);
     }
@@ -134,7 +171,7 @@ pub(super) fn match_conditions(list: &Node, variables: &[&str], errors: &mut Err
     for condition in list.items() {
         match condition.text("expression").trim() {
             "" => errors.required(&condition.at("expression"), ""),
-            _ => expression(&condition.at("expression"), variables, errors),
+            text => expression(&condition.at("expression"), text, env, Answer::Bool, errors),
         }
         let name = condition.at("name");
         check::required_rule(&name, names::qualified_name, errors);

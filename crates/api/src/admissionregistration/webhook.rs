@@ -1,5 +1,6 @@
 //! Validation of webhook of either kind.
 
+use machinery::cel::{Env, Type};
 use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
@@ -53,7 +54,8 @@ fn validate_webhook(webhook: &Node, errors: &mut Errors) {
         check::one_of(&webhook.at("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
     }
     webhook_client::client_config(&webhook.at("clientConfig"), errors);
-    rules::match_conditions(&webhook.at("matchConditions"), &["object", "oldObject", "request", "authorizer"], errors);
+    let env = Env::of_admission(Type::Dyn).with_authorizer();
+    rules::match_conditions(&webhook.at("matchConditions"), &env, errors);
 }
 
 /// A name with at least three segments, so that it belongs to somebody.

@@ -1,12 +1,10 @@
 //! What claims, classes and slices share: lists and sets, selectors, configurations, names of drivers, pools and attributes.
 
-use std::sync::LazyLock;
-
-use machinery::cel::{Answer, Program};
+use machinery::cel::{Env, Program, Type};
 use machinery::field::{Errors, FieldError, Problem, shown};
 use machinery::names;
 use machinery::node::Node;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::check;
 
@@ -66,17 +64,7 @@ pub(super) fn name_key(item: &Node) -> String {
     text_key(item.text("name"))
 }
 
-/// What an expression may read of a device.
-static DEVICE: LazyLock<Value> = LazyLock::new(|| {
-    let by_domain = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({"type": "object", "properties": {
-        "driver": {"type": "string"},
-        "allowMultipleAllocations": {"type": "boolean"},
-        "attributes": by_domain,
-        "capacity": by_domain,
-    }})
-});
-
+/// Expressions must fit what is known of a device.
 pub(super) fn selectors(selectors: &Node, errors: &mut Errors) {
     list(selectors, SELECTORS_MAX, errors, |selector, errors| {
         let cel = selector.at("cel");
@@ -87,16 +75,18 @@ pub(super) fn selectors(selectors: &Node, errors: &mut Errors) {
         if expression.str().len() > EXPRESSION_BYTES_MAX {
             return errors.too_long(&expression, EXPRESSION_BYTES_MAX);
         }
-        let (text, variables) = (expression.str(), [("device", Some(&*DEVICE))]);
-        if let Err(why) = Program::check(text, &variables) {
-            let detail = format!("compilation failed: {why}");
-            return errors.invalid_value(&expression.path, &text.into(), detail);
-        }
-        // Where the type cannot be told, an attribute may be a boolean.
-        if Program::answers(text, &variables) == Some(Answer::Text) {
-            errors.invalid(&expression, "must evaluate to bool or the unknown type, not string");
+        if let Some(detail) = wrong_selector(expression.str()) {
+            errors.invalid_value(&expression.path, &expression.str().into(), detail);
         }
     });
+}
+
+fn wrong_selector(text: &str) -> Option<String> {
+    match Program::check(text, &Env::of_devices()) {
+        Err(why) => Some(format!("compilation failed: {why}")),
+        Ok(Type::Bool | Type::Any) => None,
+        Ok(found) => Some(format!("must evaluate to bool or the unknown type, not {}", found.answered())),
+    }
 }
 
 /// What drivers are told. Parameters that are kept as they were may be longer than new ones.

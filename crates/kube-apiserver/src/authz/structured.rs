@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use machinery::cel::{Answer, Program};
+use machinery::cel::{Env, Program};
 use machinery::duration;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Mode;
 use super::webhook::{Conditions, FailurePolicy, Settings, Version};
@@ -220,46 +220,26 @@ fn conditions(list: &Node, errors: &mut Errors) -> Option<Conditions> {
         errors.too_many(list, list.len(), CONDITIONS_MAX);
         return None;
     }
-    let (schema, before) = (request_schema(), errors.0.len());
+    let (env, before) = (Env::of_authorization(), errors.0.len());
     let (mut seen, mut programs) = (HashSet::new(), Vec::new());
     for condition in list.items() {
         let at = condition.at("expression");
         let text = at.str();
-        let variables = [("request", Some(&schema))];
         if text.trim().is_empty() {
             errors.required(&at, "");
         } else if !seen.insert(text) {
             errors.duplicate(&at);
-        } else if let Err(why) = Program::check(text, &variables) {
-            errors.invalid(&at, format!("compilation failed: {why}"));
         } else {
-            match Program::answers(text, &variables) {
-                Some(Answer::Text) => errors.invalid(&at, "must evaluate to bool but got string"),
-                Some(Answer::Other) => errors.invalid(&at, "must evaluate to bool"),
-                Some(Answer::Bool) | None => programs.extend(Program::parse(text).map(|one| (text.to_owned(), one))),
+            match Program::check(text, &env) {
+                Err(why) => errors.invalid(&at, format!("compilation failed: {why}")),
+                Ok(found) if found.is_bool() => {
+                    programs.extend(Program::parse(text).map(|one| (text.to_owned(), one)));
+                }
+                Ok(found) => errors.invalid(&at, format!("must evaluate to bool but got {}", found.answered())),
             }
         }
     }
     (errors.0.len() == before).then(|| Conditions::new(programs))
-}
-
-/// What conditions may say of `request`.
-fn request_schema() -> Value {
-    let text = || json!({"type": "string"});
-    let texts = || json!({"type": "array", "items": {"type": "string"}});
-    let requirement = json!({"type": "object", "properties": {"key": text(), "operator": text(), "values": texts()}});
-    let selector = json!({"type": "object", "properties": {
-        "rawSelector": text(), "requirements": {"type": "array", "items": requirement},
-    }});
-    json!({"type": "object", "properties": {
-        "resourceAttributes": {"type": "object", "properties": {
-            "namespace": text(), "verb": text(), "group": text(), "version": text(), "resource": text(),
-            "subresource": text(), "name": text(), "fieldSelector": selector, "labelSelector": selector,
-        }},
-        "nonResourceAttributes": {"type": "object", "properties": {"path": text(), "verb": text()}},
-        "user": text(), "groups": texts(), "uid": text(),
-        "extra": {"type": "object", "additionalProperties": texts()},
-    }})
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::admissionregistration::v1::{ExpressionWarning, TypeChecking, ValidatingAdmissionPolicy};
-use machinery::cel::Program;
+use k8s_openapi::api::admissionregistration::v1::{
+    ExpressionWarning, TypeChecking, ValidatingAdmissionPolicy, ValidatingAdmissionPolicySpec,
+};
+use machinery::cel::{Env, Program, Type};
 use reconcile::{Key, Plan, Write};
 use serde_json::{Value, json};
 
 /// As upstream: of policies for more, the first.
 pub(super) const KINDS_MAX: usize = 10;
-const ALL: &str = "*";
+const ALL: char = '*';
 
 /// A resource that a policy names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,8 +76,9 @@ fn warnings(policy: &ValidatingAdmissionPolicy, schemas: &BTreeMap<Looked, Arc<V
             let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
             let warning: String = schemas
                 .iter()
-                .filter_map(|(kind, schema)| Some(format!("{}: {}\n", kind.shown(), wrong(text, schema)?)))
-                .collect();
+                .filter_map(|(of, schema)| Some(format!("{}: {}\n", of.shown(), wrong(text, spec, &of.kind, schema)?)))
+                .collect::<Vec<String>>()
+                .join("\n");
             if !warning.is_empty() {
                 found.push(ExpressionWarning { field_ref: format!("spec.validations[{index}].{field}"), warning });
             }
@@ -84,18 +87,20 @@ fn warnings(policy: &ValidatingAdmissionPolicy, schemas: &BTreeMap<Looked, Arc<V
     found
 }
 
-/// What is wrong with an expression for objects of that schema. Of the other variables only the names are known.
-fn wrong(text: &str, schema: &Value) -> Option<String> {
-    let variables = [
-        ("object", Some(schema)),
-        ("oldObject", Some(schema)),
-        ("params", None),
-        ("request", None),
-        ("authorizer", None),
-        ("namespaceObject", None),
-        ("variables", None),
-    ];
-    Program::check(text, &variables).err().map(|error| error.to_string())
+/// What is wrong with an expression for objects of that schema.
+fn wrong(text: &str, spec: &ValidatingAdmissionPolicySpec, kind: &str, schema: &Value) -> Option<String> {
+    let object = Type::of_schema(schema, kind, true).unwrap_or(Type::Dyn);
+    let mut composed = Vec::new();
+    for variable in spec.variables.iter().flatten() {
+        let found = Program::check(&variable.expression, &env(&object, spec, &composed));
+        composed.push((variable.name.as_str(), found.map_or(Type::Dyn, |found| found.composed())));
+    }
+    Program::check(text, &env(&object, spec, &composed)).err().map(|issues| issues.to_string())
+}
+
+fn env<'a>(object: &Type<'a>, spec: &ValidatingAdmissionPolicySpec, composed: &[(&str, Type<'a>)]) -> Env<'a> {
+    let env = Env::of_admission(object.clone()).with_authorizer().with_composed(composed);
+    if spec.param_kind.is_some() { env.with("params", Type::Dyn) } else { env }
 }
 
 /// What the rules name one by one; rules for everything, and for parts of objects, name nothing.
@@ -103,13 +108,13 @@ pub(super) fn resources(policy: &ValidatingAdmissionPolicy) -> BTreeSet<Resource
     let constraints = policy.spec.as_ref().and_then(|spec| spec.match_constraints.as_ref());
     let mut found = BTreeSet::new();
     for rule in constraints.iter().flat_map(|constraints| constraints.resource_rules.iter().flatten()) {
-        let lists = [&rule.api_groups, &rule.api_versions, &rule.resources];
-        if lists.iter().any(|list| list.iter().flatten().any(|text| text == ALL || text.contains('/'))) {
+        let lists = [&rule.api_groups, &rule.api_versions];
+        if lists.iter().any(|list| list.iter().flatten().any(|text| text.contains(ALL))) {
             continue;
         }
         for group in rule.api_groups.iter().flatten() {
             for version in rule.api_versions.iter().flatten() {
-                let plurals = rule.resources.iter().flatten();
+                let plurals = rule.resources.iter().flatten().filter(|plural| !plural.contains([ALL, '/']));
                 found.extend(plurals.map(|plural| Resource {
                     group: group.clone(),
                     version: version.clone(),
@@ -168,7 +173,7 @@ mod tests {
             assert_eq!(found, expected);
         };
         let fine = "object.spec.replicas <= 5 && object.spec.template.spec.containers.all(c, c.image != '')";
-        check(rules("apps", &["deployments"]), &[fine, "variables.x > 1", "has(object.metadata.labels.app)"], &[]);
+        check(rules("apps", &["deployments"]), &[fine, "has(object.metadata.labels.app)"], &[]);
         let slip = "object.spec.replica <= 5";
         let told = "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'replica'\n | object.spec.replica <= 5\n | ...........^\n";
         check(rules("apps", &["deployments"]), &[fine, slip], &[("spec.validations[1].expression", told)]);

@@ -125,7 +125,7 @@ mod tests {
     fn check(text: &str, expected: bool) {
         let request = Asked { group: Some("".into()), resource: Some("pods".into()), ..Asked::default() };
         let variables = [("authorizer", Val::authorizer(&Echo, request))];
-        let found = Program::parse(text).unwrap().eval(&variables, &mut 10_000);
+        let found = Program::parse(text).unwrap().eval(&variables, &mut 1_000_000);
         assert!(matches!(found, Ok(Val::Bool(value)) if value == expected), "{text}: {found:?}");
     }
 
@@ -147,7 +147,7 @@ mod tests {
             ["authorizer.check('get')", "authorizer.path('/').resource('x')", "authorizer.group('').check('get')"]
         {
             let variables = [("authorizer", Val::authorizer(&Echo, Asked::default()))];
-            assert!(Program::parse(text).unwrap().eval(&variables, &mut 10_000).is_err(), "{text}");
+            assert!(Program::parse(text).unwrap().eval(&variables, &mut 1_000_000).is_err(), "{text}");
         }
     }
 }

@@ -10,9 +10,12 @@ use crate::quantity::Quantity;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
+/// How many steps copying an item counts as.
+const COPIED_WEIGHT: u64 = 4;
+
 /// Names before a dot that belong to the function's name.
 pub(super) fn is_namespace(name: &str) -> bool {
-    matches!(name, "optional" | "sets" | "math" | "strings" | "base64" | "ip" | "format" | "lists" | "jsonpatch")
+    matches!(name, "optional" | "sets" | "strings" | "ip" | "format" | "lists" | "jsonpatch")
 }
 
 pub(super) fn binary<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: Val<'a>) -> Outcome<'a> {
@@ -30,7 +33,7 @@ pub(super) fn binary<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: V
         ">=" => ordered(Ordering::is_ge),
         "in" => match (right.items(), right.is_map()) {
             (Some(items), _) => {
-                cx.pay(items.len() as u64)?;
+                cx.work(items.len() as u64)?;
                 Ok(Val::Bool(items.iter().any(|item| item.equals(&left))))
             }
             (None, true) => Ok(Val::Bool(right.entry(&left).is_some())),
@@ -70,10 +73,7 @@ fn arithmetic<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: Val<'a>)
         ("-", Double(a), Double(b)) => Ok(Double(a - b)),
         ("*", Double(a), Double(b)) => Ok(Double(a * b)),
         ("/", Double(a), Double(b)) => Ok(Double(a / b)),
-        ("+", Val::Text(a), Val::Text(b)) => {
-            cx.pay((a.len() + b.len()) as u64 / 10)?;
-            Ok(Val::text(format!("{a}{b}")))
-        }
+        ("+", Val::Text(a), Val::Text(b)) => Ok(Val::text(format!("{a}{b}"))),
         ("+", Val::Bytes(a), Val::Bytes(b)) => Ok(Val::Bytes([&a[..], &b[..]].concat().into())),
         ("+", Duration(a), Duration(b)) => a.checked_add(*b).map(Duration).ok_or_else(EvalError::overflow),
         ("-", Duration(a), Duration(b)) => a.checked_sub(*b).map(Duration).ok_or_else(EvalError::overflow),
@@ -84,8 +84,9 @@ fn arithmetic<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: Val<'a>)
         ("-", Time(a), Time(b)) => Ok(Duration(a.duration_since(*b))),
         ("+", a, b) => match (a.items(), b.items()) {
             (Some(a), Some(b)) => {
-                cx.pay((a.len() + b.len()) as u64)?;
-                Ok(Val::list(lists::joined(&left, &a, &b)))
+                // Lists are copied here, where upstream only links them.
+                cx.work(COPIED_WEIGHT * (a.len() + b.len()) as u64)?;
+                Ok(Val::list(lists::joined(cx, &left, &a, &b)?))
             }
             _ => Err(EvalError::overload("+", &[a, b])),
         },
@@ -109,17 +110,20 @@ pub(super) fn global<'a>(cx: &Evaluator, name: &str, mut values: Vec<Val<'a>>) -
         ("optional.none", []) => Ok(Val::Optional(None)),
         ("optional.of", [value]) => Ok(Val::some(value.clone())),
         ("optional.ofNonZeroValue", [value]) => Ok(Val::Optional((!value.is_zero()).then(|| Rc::new(value.clone())))),
+        ("optional.unwrap", [list]) => match lists::unwrapped(list) {
+            Some(list) => Ok(list),
+            None => wrong(&values),
+        },
+        ("sign", [Val::Quantity(quantity)]) => Ok(Val::Int(quantity.sign().into())),
         ("quantity", [Val::Text(text)]) => Quantity::parse(text).map(Val::Quantity).map_err(EvalError::failed),
         ("isQuantity", [Val::Text(text)]) => Ok(Val::Bool(Quantity::parse(text).is_ok())),
         ("sets.contains" | "sets.equivalent" | "sets.intersects", [left, right]) => lists::sets(cx, name, left, right),
         ("lists.range", [Val::Int(count)]) => {
-            cx.pay(u64::try_from(*count).unwrap_or(0))?;
+            cx.affords(u64::try_from(*count).unwrap_or(0))?;
             Ok(Val::list((0..*count).map(Val::Int).collect()))
         }
         // Not a path yet, but one part of it.
         ("jsonpatch.escapeKey", [Val::Text(key)]) => Ok(Val::text(key.replace('~', "~0").replace('/', "~1"))),
-        ("math.greatest" | "math.least", _) => lists::extreme(name, &values),
-        (_, values) if name.starts_with("math.") => math(name, values),
         (_, values) if name.starts_with("format.") => texts::named_format(name, values),
         (_, values) => match texts::global(cx, name, values)
             .or_else(|| network::global(name, values))
@@ -201,6 +205,7 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
             _ => Err(bad("string")),
         },
         ("bytes", Val::Text(text)) => Ok(Val::Bytes(text.as_bytes().into())),
+        ("duration", Val::Int(nanos)) => Ok(Val::Duration(jiff::SignedDuration::from_nanos(*nanos))),
         ("duration", Val::Text(text)) => time::duration(text).map(Val::Duration).ok_or_else(|| bad("string")),
         ("timestamp", Val::Text(text)) => text.parse().map(Val::Time).map_err(|_| bad("string")),
         ("timestamp", Val::Int(seconds)) => jiff::Timestamp::from_second(*seconds).map(Val::Time).map_err(|_| range()),
@@ -219,7 +224,6 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
 fn quantities<'a>(own: Quantity, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     let order = |order: Ordering| Val::Int(order as i64);
     Some(Ok(match (name, values) {
-        ("sign", []) => Val::Int(own.sign().into()),
         ("isInteger", []) => Val::Bool(own.is_whole()),
         ("asInteger", []) => {
             if own.is_whole() {
@@ -238,26 +242,4 @@ fn quantities<'a>(own: Quantity, name: &str, values: &[Val<'a>]) -> Option<Outco
         ("compareTo", [Val::Quantity(other)]) => order(own.cmp(other)),
         _ => return None,
     }))
-}
-
-fn math<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
-    use Val::{Double, Int};
-    Ok(match (name, values) {
-        ("math.abs", [Int(number)]) => number.checked_abs().map(Int).ok_or_else(EvalError::overflow)?,
-        ("math.abs", [Double(number)]) => Double(number.abs()),
-        ("math.ceil", [Double(number)]) => Double(number.ceil()),
-        ("math.floor", [Double(number)]) => Double(number.floor()),
-        ("math.round", [Double(number)]) => Double(number.round()),
-        ("math.trunc", [Double(number)]) => Double(number.trunc()),
-        ("math.sign", [Int(number)]) => Int(number.signum()),
-        ("math.sign", [Double(number)]) => Double(if *number == 0.0 { 0.0 } else { number.signum() }),
-        ("math.isNaN", [Double(number)]) => Val::Bool(number.is_nan()),
-        ("math.isInf", [Double(number)]) => Val::Bool(number.is_infinite()),
-        ("math.isFinite", [Double(number)]) => Val::Bool(number.is_finite()),
-        ("math.bitAnd", [Int(a), Int(b)]) => Int(a & b),
-        ("math.bitOr", [Int(a), Int(b)]) => Int(a | b),
-        ("math.bitXor", [Int(a), Int(b)]) => Int(a ^ b),
-        ("math.bitNot", [Int(a)]) => Int(!a),
-        _ => return Err(EvalError::overload(name, &values.iter().collect::<Vec<_>>())),
-    })
 }

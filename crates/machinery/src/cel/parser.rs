@@ -1,82 +1,76 @@
-//! Parses tokens to a syntax tree. Macros (`all`, `exists`, `map`, ...) become nodes of their own.
+//! Parses words to a syntax tree. Macros (`all`, `exists`, `map`, ...) become nodes of their own (`expand.rs`).
 
 use super::DEPTH_MAX;
-use super::error::{ParseError, Syntax};
-use super::lexer::{Token, words};
+use super::ast::{Expr, Field, Node};
+use super::error::{Issue, Problem};
+use super::expand;
+use super::lexer::{Token, Word, words};
+use super::types::WORDS;
 
-#[derive(Debug)]
-pub(super) enum Node {
-    Null,
-    Bool(bool),
-    Int(i64),
-    Uint(u64),
-    Double(f64),
-    Text(Box<str>),
-    Bytes(Box<[u8]>),
-    Name(Box<str>),
-    Select(Box<Node>, Box<str>),
-    /// `a.?b`: an optional of the field.
-    SelectOptional(Box<Node>, Box<str>),
-    Has(Box<Node>, Box<str>),
-    Index(Box<Node>, Box<Node>),
-    IndexOptional(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    Minus(Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Choice(Box<Node>, Box<Node>, Box<Node>),
-    Binary(Operator, Box<Node>, Box<Node>),
-    /// Entries that begin with `?` are left out where they are none.
-    List(Vec<(Node, bool)>),
-    Map(Vec<(Node, Node, bool)>),
-    /// `Object.spec{replicas: 1}`: a value of a named type.
-    Struct(Box<str>, Vec<(Box<str>, Node, bool)>),
-    Call(Option<Box<Node>>, Box<str>, Vec<Node>),
-    Macro(Macro, Box<Node>, Vec<Box<str>>, Vec<Node>),
-    /// `cel.bind(name, value, body)`.
-    Bind(Box<str>, Box<Node>, Box<Node>),
-}
+/// Longer expressions are refused, in letters.
+const LETTERS_MAX: usize = 100_000;
 
-/// A sign between two values, and its place in the text.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Operator {
-    pub sign: &'static str,
-    pub at: usize,
-}
+/// How deep brackets may be nested: each level is a few calls deep here.
+const NESTING_MAX: usize = 100;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Macro {
-    All,
-    Exists,
-    ExistsOne,
-    Filter,
-    Map,
-    TransformList,
-    TransformMap,
-    TransformMapEntry,
-    OptMap,
-    OptFlatMap,
-    SortBy,
-}
+/// What may begin an expression, as messages list it.
+const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, \
+                       BYTES, IDENTIFIER}";
+const ENTRY: &str = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
+                     NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const ITEM: &str = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
+                    NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const ARGUMENT: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, \
+                        STRING, BYTES, IDENTIFIER}";
 
-pub(super) fn parse(text: &str) -> Result<Node, ParseError> {
-    let mut parser = Parser { words: words(text)?, at: 0, depth: 0 };
-    let node = parser.expression()?;
-    match parser.peek() {
-        Token::End => Ok(node),
-        _ => Err(parser.unexpected()),
+pub(super) fn parse(text: &str) -> Result<Node, Vec<Issue>> {
+    let letters = text.chars().count();
+    if letters > LETTERS_MAX {
+        return Err(vec![Issue::new(0, Problem::Length(letters, LETTERS_MAX))]);
+    }
+    let (words, issues) = words(text);
+    let mut parser = Parser { text, words, issues, at: 0, depth: 0 };
+    let parsed = parser.whole();
+    let mut issues = parser.issues;
+    match parsed {
+        Ok(node) if issues.is_empty() => Ok(node),
+        Ok(_) => Err(issues),
+        Err(issue) => {
+            issues.push(issue);
+            Err(issues)
+        }
     }
 }
 
-struct Parser {
-    words: Vec<(Token, usize)>,
+struct Parser<'t> {
+    text: &'t str,
+    words: Vec<Word>,
+    /// What is wrong, though the rest could be read.
+    issues: Vec<Issue>,
     at: usize,
     depth: usize,
 }
 
-impl Parser {
+type Parsed<T> = Result<T, Issue>;
+
+impl Parser<'_> {
+    fn whole(&mut self) -> Parsed<Node> {
+        let node = self.expression()?;
+        match self.peek() {
+            Token::End => Ok(node),
+            _ if matches!(self.words.get(self.at + 1).map(|word| &word.token), Some(Token::End)) => {
+                Err(Issue::new(self.place(), Problem::Extraneous { found: self.shown(), wanted: "<EOF>" }))
+            }
+            _ => Err(self.mismatched("<EOF>")),
+        }
+    }
+
     fn peek(&self) -> &Token {
-        &self.words[self.at].0
+        &self.words[self.at].token
+    }
+
+    fn place(&self) -> usize {
+        self.words[self.at].at
     }
 
     fn next(&mut self) -> Token {
@@ -85,50 +79,68 @@ impl Parser {
         token
     }
 
-    fn unexpected(&self) -> ParseError {
-        let (token, at) = &self.words[self.at];
-        let shown = match token {
-            Token::End => "<EOF>".to_string(),
-            Token::Name(name) => format!("'{name}'"),
-            Token::Sign(sign) => format!("'{sign}'"),
-            other => format!("{other:?}"),
-        };
-        ParseError::new(*at, Syntax::Unexpected(shown))
+    /// The word as it is written.
+    fn shown(&self) -> String {
+        let word = &self.words[self.at];
+        match word.token {
+            Token::End => "<EOF>".to_owned(),
+            _ => self.text[word.at..word.end].to_owned(),
+        }
+    }
+
+    fn mismatched(&self, wanted: &'static str) -> Issue {
+        Issue::new(self.place(), Problem::Mismatched { found: self.shown(), wanted })
+    }
+
+    fn is_next(&self, sign: &str) -> bool {
+        matches!(self.peek(), Token::Sign(found) if *found == sign)
     }
 
     fn take(&mut self, sign: &str) -> bool {
-        let found = matches!(self.peek(), Token::Sign(found) if *found == sign);
+        let found = self.is_next(sign);
         if found {
             self.next();
         }
         found
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), ParseError> {
-        if self.take(sign) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    fn name(&mut self) -> Result<Box<str>, ParseError> {
-        match self.peek().clone() {
-            Token::Name(name) => {
-                self.next();
-                Ok(name.into())
-            }
-            _ => Err(self.unexpected()),
+    fn expect(&mut self, sign: &str) -> Parsed<()> {
+        if self.take(sign) {
+            return Ok(());
+        }
+        let (close, quoted) = match sign {
+            ")" => (")", "')'"),
+            "]" => ("]", "']'"),
+            "}" => ("}", "'}'"),
+            _ => return Err(self.mismatched("':'")),
+        };
+        match self.peek() {
+            Token::End => Err(self.missing(close)),
+            _ => Err(self.mismatched(quoted)),
         }
     }
 
-    fn expression(&mut self) -> Result<Node, ParseError> {
+    fn missing(&self, wanted: &'static str) -> Issue {
+        Issue::new(self.place(), Problem::Missing { found: self.shown(), wanted })
+    }
+
+    fn made(&self, at: usize, expr: Expr) -> Parsed<Node> {
+        let node = Node::new(at, expr);
+        if node.depth > DEPTH_MAX { Err(Issue::new(at, Problem::Depth)) } else { Ok(node) }
+    }
+
+    fn expression(&mut self) -> Parsed<Node> {
         self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(ParseError::new(self.words[self.at].1, Syntax::Depth));
+        if self.depth > NESTING_MAX {
+            return Err(Issue::new(self.place(), Problem::Depth));
         }
-        let condition = self.binary(0)?;
+        let condition = self.logic("||")?;
+        let at = self.place();
         let node = if self.take("?") {
-            let yes = self.binary(0)?;
+            let yes = self.logic("||")?;
             self.expect(":")?;
             let no = self.expression()?;
-            Node::Choice(condition.into(), yes.into(), no.into())
+            self.made(at, Expr::Choice(condition.into(), yes.into(), no.into()))?
         } else {
             condition
         };
@@ -136,96 +148,152 @@ impl Parser {
         Ok(node)
     }
 
-    fn binary(&mut self, level: usize) -> Result<Node, ParseError> {
-        const LEVELS: &[&[&str]] =
-            &[&["||"], &["&&"], &["==", "!=", "<", "<=", ">", ">=", "in"], &["+", "-"], &["*", "/", "%"]];
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
-        let mut left = self.binary(level + 1)?;
-        loop {
-            let found = match self.peek() {
-                Token::Sign(sign) => operators.iter().find(|operator| *operator == sign),
-                Token::Name(name) => operators.iter().find(|operator| **operator == "in" && name == "in"),
-                _ => None,
-            };
-            let Some(operator) = found else { return Ok(left) };
-            let at = self.words[self.at].1;
+    /// Chains of `||` and of `&&`. They are put together as a balanced tree: long ones are common.
+    fn logic(&mut self, sign: &'static str) -> Parsed<Node> {
+        let mut terms = vec![self.term(sign)?];
+        let mut places = Vec::new();
+        while self.is_next(sign) {
+            places.push(self.place());
             self.next();
-            let right = self.binary(level + 1)?;
-            left = match *operator {
-                "||" => Node::Or(left.into(), right.into()),
-                "&&" => Node::And(left.into(), right.into()),
-                sign => Node::Binary(Operator { sign, at }, left.into(), right.into()),
-            };
+            terms.push(self.term(sign)?);
         }
+        balanced(&mut terms.into_iter(), &places, sign == "||").ok_or_else(|| self.mismatched(OPERAND))
     }
 
-    fn unary(&mut self) -> Result<Node, ParseError> {
-        let mut signs = Vec::new();
-        while let Token::Sign(sign @ ("!" | "-")) = self.peek() {
-            signs.push(*sign);
+    fn term(&mut self, sign: &'static str) -> Parsed<Node> {
+        if sign == "||" { self.logic("&&") } else { self.binary(0) }
+    }
+
+    /// Operators of that rank or a higher one, the first of them first.
+    fn binary(&mut self, rank: usize) -> Parsed<Node> {
+        let mut left = self.unary()?;
+        while let Some((sign, own)) = self.operator().filter(|(_, own)| *own >= rank) {
+            let at = self.place();
             self.next();
-            if signs.len() > DEPTH_MAX {
-                return Err(self.unexpected());
-            }
+            let right = self.binary(own + 1)?;
+            left = self.made(at, Expr::Binary(sign, left.into(), right.into()))?;
         }
-        let mut node = self.member()?;
-        for sign in signs.iter().rev() {
-            node = match (*sign, node) {
-                ("-", Node::Int(value)) => Node::Int(value.wrapping_neg()),
-                ("-", Node::Double(value)) => Node::Double(-value),
-                ("-", node) => Node::Minus(node.into()),
-                (_, node) => Node::Not(node.into()),
+        Ok(left)
+    }
+
+    fn operator(&self) -> Option<(&'static str, usize)> {
+        Some(match self.peek() {
+            Token::Name(name) if name == "in" => ("in", 0),
+            Token::Sign(sign @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => (sign, 0),
+            Token::Sign(sign @ ("+" | "-")) => (sign, 1),
+            Token::Sign(sign @ ("*" | "/" | "%")) => (sign, 2),
+            _ => return None,
+        })
+    }
+
+    fn unary(&mut self) -> Parsed<Node> {
+        let mut signs: Vec<(&'static str, usize)> = Vec::new();
+        while let Token::Sign(sign @ ("!" | "-")) = *self.peek() {
+            signs.push((sign, self.place()));
+            self.next();
+        }
+        let is_negative = matches!(signs.last(), Some(("-", _)));
+        if is_negative && let Token::Int(_) | Token::Double(_) = self.peek() {
+            let (_, at) = signs.pop().unwrap_or_default();
+            let expr = match self.peek().clone() {
+                Token::Int(value) => Expr::Int(value.wrapping_neg()),
+                Token::Double(value) => Expr::Double(-value),
+                _ => return Err(self.mismatched(OPERAND)),
             };
+            self.next();
+            let node = Node::new(at, expr);
+            let member = self.member(node)?;
+            return self.signed(signs, member);
+        }
+        let primary = self.primary()?;
+        let member = self.member(primary)?;
+        self.signed(signs, member)
+    }
+
+    /// The same sign twice is none.
+    fn signed(&mut self, signs: Vec<(&'static str, usize)>, mut node: Node) -> Parsed<Node> {
+        let mut rest = &signs[..];
+        while let Some((sign, _)) = rest.last() {
+            let same = rest.iter().rev().take_while(|(other, _)| other == sign).count();
+            let (before, run) = rest.split_at(rest.len() - same);
+            if same % 2 == 1 {
+                let made: fn(Box<Node>) -> Expr = if *sign == "!" { Expr::Not } else { Expr::Minus };
+                node = self.made(run[0].1, made(node.into()))?;
+            }
+            rest = before;
         }
         Ok(node)
     }
 
-    fn member(&mut self) -> Result<Node, ParseError> {
-        let mut node = self.primary()?;
-        let mut length = 0;
+    fn member(&mut self, mut node: Node) -> Parsed<Node> {
         loop {
-            length += 1;
-            // A chain is as deep as it is long once it is evaluated.
-            if length > DEPTH_MAX {
-                return Err(ParseError::new(self.words[self.at].1, Syntax::Depth));
-            }
+            let at = self.place();
             if self.take(".") {
-                if self.take("?") {
-                    node = Node::SelectOptional(node.into(), self.name()?);
-                    continue;
-                }
-                let name = self.name()?;
-                node = if self.take("(") {
-                    let arguments = self.arguments(")")?;
-                    call(node, name, arguments).map_err(|why| ParseError::new(self.words[self.at].1, why))?
+                let optional = self.take("?");
+                let name = self.field_name(at)?;
+                let open = self.place();
+                node = if !optional && self.take("(") {
+                    let arguments = self.arguments()?;
+                    expand::member_call(open, node, name, arguments, &mut self.issues)
+                } else if optional {
+                    Node::new(at, Expr::SelectOptional(node.into(), name))
                 } else {
-                    Node::Select(node.into(), name)
+                    Node::new(at, Expr::Select(node.into(), name))
                 };
             } else if self.take("[") {
                 let optional = self.take("?");
                 let index = self.expression()?;
                 self.expect("]")?;
-                node = if optional {
-                    Node::IndexOptional(node.into(), index.into())
-                } else {
-                    Node::Index(node.into(), index.into())
-                };
-            } else if let (Token::Sign("{"), Some(name)) = (self.peek(), qualified(&node)) {
-                node = Node::Struct(name.into(), self.struct_fields()?);
+                let made: fn(Box<Node>, Box<Node>) -> Expr = if optional { Expr::IndexOptional } else { Expr::Index };
+                node = Node::new(at, made(node.into(), index.into()));
+            } else if let (true, Some(name)) = (self.is_next("{"), node.qualified()) {
+                let fields = self.struct_fields()?;
+                node = Node::new(at, Expr::Struct(name.into(), fields));
             } else {
                 return Ok(node);
+            }
+            // A chain is as deep as it is long once it is evaluated.
+            if node.depth > DEPTH_MAX {
+                return Err(Issue::new(at, Problem::Depth));
             }
         }
     }
 
-    fn struct_fields(&mut self) -> Result<Vec<(Box<str>, Node, bool)>, ParseError> {
+    fn field_name(&mut self, dot: usize) -> Parsed<Box<str>> {
+        let place = self.place();
+        match self.peek().clone() {
+            Token::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
+                self.next();
+                Ok(name.into())
+            }
+            Token::Quoted(name) => {
+                self.next();
+                self.issues.push(Issue::new(place, Problem::Backtick));
+                Ok(name.into())
+            }
+            Token::Name(name) if name != "in" => {
+                Err(Issue::new(place, Problem::Mismatched { found: name, wanted: "IDENTIFIER" }))
+            }
+            _ => {
+                let until = self.words[self.at].end;
+                Err(Issue::new(place, Problem::NoAlternative(self.text[dot..until].to_owned())))
+            }
+        }
+    }
+
+    fn struct_fields(&mut self) -> Parsed<Vec<Field>> {
         self.expect("{")?;
         let mut fields = Vec::new();
         while !self.take("}") {
             let optional = self.take("?");
-            let name = self.name()?;
+            let name = match self.peek().clone() {
+                Token::Name(name) => name,
+                _ => return Err(self.mismatched("{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}")),
+            };
+            self.next();
+            let at = self.place();
             self.expect(":")?;
-            fields.push((name, self.expression()?, optional));
+            fields.push(Field { at, name: name.into(), value: self.expression()?, optional });
             if !self.take(",") {
                 self.expect("}")?;
                 break;
@@ -234,53 +302,110 @@ impl Parser {
         Ok(fields)
     }
 
-    fn arguments(&mut self, end: &str) -> Result<Vec<Node>, ParseError> {
+    fn arguments(&mut self) -> Parsed<Vec<Node>> {
         let mut arguments = Vec::new();
-        while !self.take(end) {
+        if self.take(")") {
+            return Ok(arguments);
+        }
+        if matches!(self.peek(), Token::End) {
+            return Err(self.mismatched(ARGUMENT));
+        }
+        loop {
             arguments.push(self.expression()?);
             if !self.take(",") {
-                self.expect(end)?;
-                break;
+                self.expect(")")?;
+                return Ok(arguments);
             }
         }
-        Ok(arguments)
     }
 
-    fn primary(&mut self) -> Result<Node, ParseError> {
-        match self.next() {
-            Token::Int(value) => Ok(Node::Int(value)),
-            Token::Uint(value) => Ok(Node::Uint(value)),
-            Token::Double(value) => Ok(Node::Double(value)),
-            Token::Text(value) => Ok(Node::Text(value.into())),
-            Token::Bytes(value) => Ok(Node::Bytes(value.into())),
+    fn primary(&mut self) -> Parsed<Node> {
+        let at = self.place();
+        let literal = |expr: Expr| Ok(Node::new(at, expr));
+        match self.peek().clone() {
+            Token::Int(i64::MIN) => Err(Issue::new(at, Problem::Number("int"))),
+            Token::Int(value) => self.passed(Expr::Int(value)),
+            Token::Uint(value) => self.passed(Expr::Uint(value)),
+            Token::Double(value) => self.passed(Expr::Double(value)),
+            Token::Text(value) => self.passed(Expr::Text(value.into())),
+            Token::Bytes(value) => self.passed(Expr::Bytes(value.into())),
             Token::Sign("(") => {
+                self.next();
                 let node = self.expression()?;
                 self.expect(")")?;
                 Ok(node)
             }
-            Token::Sign("[") => self.list(),
-            Token::Sign("{") => self.map(),
-            Token::Sign(".") => Ok(Node::Name(self.name()?)),
-            Token::Name(name) => match name.as_str() {
-                "true" => Ok(Node::Bool(true)),
-                "false" => Ok(Node::Bool(false)),
-                "null" => Ok(Node::Null),
-                _ if self.take("(") => {
-                    let arguments = self.arguments(")")?;
-                    global(name.into(), arguments).map_err(|why| ParseError::new(self.words[self.at].1, why))
-                }
-                _ => Ok(Node::Name(name.into())),
-            },
-            _ => {
-                self.at = self.at.saturating_sub(usize::from(self.at + 1 < self.words.len()));
-                Err(self.unexpected())
+            Token::Sign("[") => {
+                self.next();
+                literal(self.list()?)
             }
+            Token::Sign("{") => {
+                self.next();
+                literal(self.map()?)
+            }
+            Token::Sign(".") if matches!(self.words.get(self.at + 1).map(|word| &word.token), Some(Token::Name(_))) => {
+                self.next();
+                self.name()
+            }
+            Token::Name(name) => match name.as_str() {
+                "true" => self.passed(Expr::Bool(true)),
+                "false" => self.passed(Expr::Bool(false)),
+                "null" => self.passed(Expr::Null),
+                "in" => self.no_operand(),
+                _ => self.name(),
+            },
+            _ => self.no_operand(),
         }
     }
 
-    fn list(&mut self) -> Result<Node, ParseError> {
+    fn passed(&mut self, expr: Expr) -> Parsed<Node> {
+        let at = self.place();
+        self.next();
+        Ok(Node::new(at, expr))
+    }
+
+    /// A word too many is told and left out; otherwise nothing more can be said.
+    fn no_operand(&mut self) -> Parsed<Node> {
+        let follows = self.words.get(self.at + 1).map(|word| &word.token);
+        let is_operand = match follows {
+            Some(Token::Sign(sign)) => matches!(*sign, "[" | "{" | "(" | "." | "-" | "!"),
+            Some(Token::End | Token::Quoted(_)) | None => false,
+            Some(Token::Name(name)) => name != "in",
+            Some(_) => true,
+        };
+        if !is_operand || matches!(self.peek(), Token::End) {
+            return Err(self.mismatched(OPERAND));
+        }
+        self.issues.push(Issue::new(self.place(), Problem::Extraneous { found: self.shown(), wanted: OPERAND }));
+        self.next();
+        self.primary()
+    }
+
+    fn name(&mut self) -> Parsed<Node> {
+        let at = self.place();
+        let Token::Name(name) = self.next() else { return Err(self.mismatched(OPERAND)) };
+        if WORDS.contains(&name.as_str()) {
+            self.issues.push(Issue::new(at, Problem::Reserved(name)));
+            if self.take("(") {
+                self.arguments()?;
+            }
+            // Something that is no name, for whoever needs one.
+            return Ok(Node::new(at, Expr::Null));
+        }
+        let open = self.place();
+        if self.take("(") {
+            let arguments = self.arguments()?;
+            return Ok(expand::global_call(open, name.into(), arguments, &mut self.issues));
+        }
+        Ok(Node::new(at, Expr::Name(name.into())))
+    }
+
+    fn list(&mut self) -> Parsed<Expr> {
         let mut items = Vec::new();
         while !self.take("]") {
+            if matches!(self.peek(), Token::End) {
+                return Err(if items.is_empty() { self.mismatched(ITEM) } else { self.missing("]") });
+            }
             let optional = self.take("?");
             items.push((self.expression()?, optional));
             if !self.take(",") {
@@ -288,12 +413,15 @@ impl Parser {
                 break;
             }
         }
-        Ok(Node::List(items))
+        Ok(Expr::List(items))
     }
 
-    fn map(&mut self) -> Result<Node, ParseError> {
+    fn map(&mut self) -> Parsed<Expr> {
         let mut entries = Vec::new();
         while !self.take("}") {
+            if matches!(self.peek(), Token::End) {
+                return Err(if entries.is_empty() { self.mismatched(ENTRY) } else { self.missing("}") });
+            }
             let optional = self.take("?");
             let key = self.expression()?;
             self.expect(":")?;
@@ -303,118 +431,18 @@ impl Parser {
                 break;
             }
         }
-        Ok(Node::Map(entries))
+        Ok(Expr::Map(entries))
     }
 }
 
-/// `Object.spec` as the name of a type.
-fn qualified(node: &Node) -> Option<String> {
-    match node {
-        Node::Name(name) => Some(name.to_string()),
-        Node::Select(of, field) => Some(format!("{}.{field}", qualified(of)?)),
-        _ => None,
+/// One more term than places. The tree is as upstream builds it.
+fn balanced(terms: &mut impl Iterator<Item = Node>, places: &[usize], is_or: bool) -> Option<Node> {
+    if places.is_empty() {
+        return terms.next();
     }
-}
-
-fn global(name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, Syntax> {
-    if &*name == "has" {
-        return match (arguments.pop(), arguments.is_empty()) {
-            (Some(Node::Select(of, field)), true) => Ok(Node::Has(of, field)),
-            _ => Err(Syntax::Has),
-        };
-    }
-    Ok(Node::Call(None, name, arguments))
-}
-
-fn call(target: Node, name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, Syntax> {
-    if let (Node::Name(namespace), "bind", 3) = (&target, &*name, arguments.len())
-        && &**namespace == "cel"
-    {
-        let (body, value) = (arguments.pop(), arguments.pop());
-        return match (arguments.pop(), value, body) {
-            (Some(Node::Name(name)), Some(value), Some(body)) => Ok(Node::Bind(name, value.into(), body.into())),
-            _ => Err(Syntax::Bind),
-        };
-    }
-    let (kind, names) = match (&*name, arguments.len()) {
-        ("all", 2) => (Macro::All, 1),
-        ("all", 3) => (Macro::All, 2),
-        ("exists", 2) => (Macro::Exists, 1),
-        ("exists", 3) => (Macro::Exists, 2),
-        ("exists_one" | "existsOne", 2) => (Macro::ExistsOne, 1),
-        ("exists_one" | "existsOne", 3) => (Macro::ExistsOne, 2),
-        ("filter", 2) => (Macro::Filter, 1),
-        ("map", 2 | 3) => (Macro::Map, 1),
-        ("transformList", 3 | 4) => (Macro::TransformList, 2),
-        ("transformMap", 3 | 4) => (Macro::TransformMap, 2),
-        ("transformMapEntry", 3 | 4) => (Macro::TransformMapEntry, 2),
-        ("optMap", 2) => (Macro::OptMap, 1),
-        ("optFlatMap", 2) => (Macro::OptFlatMap, 1),
-        ("sortBy", 2) => (Macro::SortBy, 1),
-        _ => return Ok(Node::Call(Some(target.into()), name, arguments)),
-    };
-    let bodies = arguments.split_off(names);
-    let variables = arguments.into_iter().map(|argument| match argument {
-        Node::Name(name) => Ok(name),
-        _ => Err(Syntax::MacroVariable),
-    });
-    Ok(Node::Macro(kind, target.into(), variables.collect::<Result<_, _>>()?, bodies))
-}
-
-/// Whether an expression names that variable anywhere.
-pub(super) fn mentions(node: &Node, wanted: &str) -> bool {
-    let below = |node: &Node| mentions(node, wanted);
-    match node {
-        Node::Name(name) => &**name == wanted,
-        Node::Null
-        | Node::Bool(_)
-        | Node::Int(_)
-        | Node::Uint(_)
-        | Node::Double(_)
-        | Node::Text(_)
-        | Node::Bytes(_) => false,
-        Node::Select(of, _) | Node::SelectOptional(of, _) | Node::Has(of, _) | Node::Not(of) | Node::Minus(of) => {
-            below(of)
-        }
-        Node::Index(a, b) | Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => {
-            below(a) || below(b)
-        }
-        Node::Bind(_, a, b) => below(a) || below(b),
-        Node::Choice(a, b, c) => below(a) || below(b) || below(c),
-        Node::List(items) => items.iter().any(|(item, _)| below(item)),
-        Node::Map(entries) => entries.iter().any(|(key, value, _)| below(key) || below(value)),
-        Node::Struct(_, fields) => fields.iter().any(|(_, value, _)| below(value)),
-        Node::Call(target, _, arguments) => target.as_deref().is_some_and(below) || arguments.iter().any(below),
-        Node::Macro(_, target, _, bodies) => below(target) || bodies.iter().any(below),
-    }
-}
-
-/// Whether the expression reads that field of that variable anywhere, plainly or as an optional.
-pub(super) fn selects(node: &Node, variable: &str, wanted: &str) -> bool {
-    let below = |node: &Node| selects(node, variable, wanted);
-    let is_it = |of: &Node, field: &str| matches!(of, Node::Name(name) if &**name == variable) && field == wanted;
-    match node {
-        Node::Name(_)
-        | Node::Null
-        | Node::Bool(_)
-        | Node::Int(_)
-        | Node::Uint(_)
-        | Node::Double(_)
-        | Node::Text(_)
-        | Node::Bytes(_) => false,
-        Node::Select(of, field) | Node::SelectOptional(of, field) | Node::Has(of, field) => {
-            is_it(of, field) || below(of)
-        }
-        Node::Not(of) | Node::Minus(of) => below(of),
-        Node::Index(a, b) | Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => {
-            below(a) || below(b)
-        }
-        Node::Bind(_, a, b) => below(a) || below(b),
-        Node::Choice(a, b, c) => below(a) || below(b) || below(c),
-        Node::List(items) => items.iter().any(|(item, _)| below(item)),
-        Node::Map(entries) => entries.iter().any(|(key, value, _)| below(key) || below(value)),
-        Node::Struct(_, fields) => fields.iter().any(|(_, value, _)| below(value)),
-        Node::Call(target, _, arguments) => target.as_deref().is_some_and(below) || arguments.iter().any(below),
-        Node::Macro(_, target, _, bodies) => below(target) || bodies.iter().any(below),
-    }
+    let middle = places.len() / 2;
+    let left = balanced(terms, &places[..middle], is_or)?;
+    let right = balanced(terms, &places[middle + 1..], is_or)?;
+    let made: fn(Box<Node>, Box<Node>) -> Expr = if is_or { Expr::Or } else { Expr::And };
+    Some(Node::new(places[middle], made(left.into(), right.into())))
 }

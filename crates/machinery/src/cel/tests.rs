@@ -108,7 +108,23 @@ fn texts_and_lists() {
     check("[3, 1, 2].max() == 3 && [3, 1, 2].min() == 1 && [1, 2].sum() == 3 && [1, 2].isSorted()", "true");
     check("sets.contains([1, 2, 3], [2]) && sets.intersects([1], [1, 2]) && sets.equivalent([1, 2], [2, 1])", "true");
     check("int('12') + int(2.9) == 14 && string(5) == '5' && double('1.5') == 1.5", "true");
-    check("math.greatest(1, 5, 3)", "5");
+    check("[[1], [2, [3]]].flatten()", "[1, 2, [3]]");
+    check("[[1], [2, [3]]].flatten(2)", "[1, 2, 3]");
+    check("[[1]].flatten(-1)", "level must be non-negative");
+    check("[1, 2, 3, 4].slice(3, 0)", "cannot slice(3, 0), start index must be less than or equal to end index");
+    check("[1, 2, 3, 4].slice(0, 10)", "cannot slice(0, 10), list is length 4");
+    check("[1, 2, 3, 4].slice(-5, -3)", "cannot slice(-5, -3), negative indexes not supported");
+    check("optional.unwrap([optional.of(42), optional.none()])", "[42]");
+    check("[optional.of(1), optional.none()].unwrapOpt()", "[1]");
+    check("[3, 1, 2].sort().reverse() + [1, 1].distinct()", "[3, 2, 1, 1]");
+    check(
+        "type(timestamp(0)) == google.protobuf.Timestamp && type(duration('1s')) == google.protobuf.Duration",
+        "true",
+    );
+    check("type(ip('10.0.0.1')) == net.IP && type(optional.of(1)) == optional_type", "true");
+    check("string(1e21) + ' ' + string(0.00001) + ' ' + string(1.5) + ' ' + string(100.0)", "1e+21 1e-05 1.5 100");
+    check("'%e %x %X %b %o'.format([1234.5, 255, 'az', -5, 8])", "1.234500×10⁰³ ff 617A -101 10");
+    check("'aaa'.replace('a', 'b', 2) + 'abc'.replace('', '-')", "bba-a-b-c-");
 }
 
 #[test]
@@ -135,43 +151,13 @@ fn kubernetes_libraries() {
 }
 
 #[test]
-fn slips_are_told_with_their_place() {
-    let schema = json!({"type": "object", "properties": {
-        "l": {"type": "array", "items": {"type": "object", "properties": {"a-b": {"type": "string"}}}},
-        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"x": {}}},
-        "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
-    }});
-    let told = |text: &str| {
-        Program::check(text, &[("self", Some(&schema))]).err().map(|error| error.to_string()).unwrap_or_default()
-    };
-    for good in [
-        "self.l.all(x, x.size() > 1)",
-        "sets.contains(self.l, ['a'])",
-        "cel.bind(x, self, x == 1)",
-        "type(self) == int",
-    ] {
-        assert_eq!(told(good), "", "{good}");
-    }
-    let shown =
-        "ERROR: <input>:1:9: undeclared reference to 'foo' (in container '')\n | self.foo(foo) == 1\n | ........^";
-    assert_eq!(told("self.foo(foo) == 1"), shown);
-    assert!(told("other == 1").starts_with("ERROR: <input>:1:1: undeclared reference to 'other' (in container '')"));
-    for (text, place) in [("self.nope == 1", "1:5"), ("has(self.l[0].nope)", "1:14"), ("self.l.all(i, i.nope)", "1:16")]
-    {
-        assert!(told(text).starts_with(&format!("ERROR: <input>:{place}: undefined field 'nope'")), "{}", told(text));
-    }
-    assert!(told("self.map['k'].y").contains("undefined field 'y'"));
-    assert!(told("self.l.all(x, true) && x").contains("undeclared reference to 'x'"));
-    assert!(told("self.size( > 1").starts_with("ERROR: <input>:1:12: Syntax error: mismatched input '>'"));
-}
-
-#[test]
 fn mistakes_and_limits() {
-    check("1 +", "ERROR: <input>:1:4: Syntax error: mismatched input <EOF>");
     check("foo", "undeclared reference to 'foo' (in container '')");
-    check("'abc", "ERROR: <input>:1:1: Syntax error: unterminated string");
+    assert!(eval("'abc").starts_with("ERROR: <input>:1:1: Syntax error: token recognition error at: ''abc'"));
     let deep = format!("{}1{}", "(".repeat(500), ")".repeat(500));
-    assert!(eval(&deep).contains("nested too deeply"));
+    assert!(eval(&deep).contains("max recursion depth exceeded"));
+    let chained = format!("{}1 > 0", "1 + ".repeat(240));
+    check(&chained, "true");
     let loops = "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))";
     check(loops, "operation cancelled: actual cost limit exceeded");
     let object: Value = json!({});
@@ -198,8 +184,8 @@ fn objects_of_named_types() {
     assert_eq!(wrong.as_deref(), Some(told));
     check("jsonpatch.escapeKey('a/b~c')", "a~1b~0c");
     check("Object{a: 1}.a + 1", "2");
-    assert!(Program::check("Object{a: 1}", &[("self", None)]).is_err(), "only where it is declared");
-    assert!(Program::check("Object{a: 1}", &[("Object", None)]).is_ok());
+    assert!(Program::check("Object{a: 1}", &Env::default()).is_err(), "only where it is declared");
+    assert!(Program::check("Object{a: 1}", &Env::default().with_patches()).is_ok());
 }
 
 #[test]
@@ -210,46 +196,5 @@ fn fields_of_a_variable_are_found_wherever_they_are_read() {
     }
     for text in ["claims.email_verified", "claims.user.email", "claims['email']", "'claims.email'"] {
         assert!(!selects(text), "{text}");
-    }
-}
-
-#[test]
-fn operators_are_held_to_the_types_that_are_known() {
-    let schema = json!({"type": "object", "properties": {
-        "n": {"type": "integer", "format": "int32"}, "d": {"type": "number"}, "s": {"type": "string"}, "b": {"type": "boolean"},
-        "t": {"type": "string", "format": "date-time"}, "p": {"x-kubernetes-int-or-string": true},
-        "l": {"type": "array", "items": {"type": "integer"}}, "any": {"x-kubernetes-preserve-unknown-fields": true},
-    }});
-    let told = |text: &str| {
-        Program::check(text, &[("self", Some(&schema))]).err().map(|error| error.to_string()).unwrap_or_default()
-    };
-    assert_eq!(
-        told("self.n > '1'"),
-        "ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(int, string)'\n | self.n > '1'\n | .......^"
-    );
-    let wrong = |text: &str, said: &str| {
-        let expected = format!("found no matching overload for {said}");
-        assert!(told(text).contains(&expected), "{text}: {}", told(text));
-    };
-    wrong("'got ' + self.n", "'_+_' applied to '(string, int)'");
-    wrong("self.n > 1 && self.l.all(x, x < 'a')", "'_<_' applied to '(int, string)'");
-    wrong("self.d + 1 > 2.0", "'_+_' applied to '(double, int)'");
-    wrong("self.b == 'true'", "'_==_' applied to '(bool, string)'");
-    wrong("self.s - self.s == ''", "'_-_' applied to '(string, string)'");
-    wrong("self.d % 2.0 == 0.0", "'_%_' applied to '(double, double)'");
-    wrong("(self.n + 1) * 2 == 'a'", "'_==_' applied to '(int, string)'");
-    for fine in [
-        "self.n > 1 && self.n + 1 < 5",
-        "self.n < 1.5",
-        "self.s + 'a' == 'ba'",
-        "self.t < timestamp('2020-01-01T00:00:00Z')",
-        "self.p == 5 || self.p == '5%'",
-        "self.any.x + 1 == 2",
-        "self.n in self.l",
-        "self.l + [1] == [1]",
-        "size(self.s) + 1 > 2",
-        "-self.n < 0",
-    ] {
-        assert_eq!(told(fine), "", "{fine}");
     }
 }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock, RwLock};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 
 use super::eval::Evaluator;
@@ -15,6 +13,14 @@ use crate::names;
 use crate::schema::validate_format::is_format;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+/// No text may become longer than this, whatever it costs.
+const TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// Refuses a text that would become too long.
+pub(super) fn bounded(bytes: usize) -> Result<(), EvalError> {
+    if bytes > TEXT_BYTES_MAX { Err(EvalError::Budget) } else { Ok(()) }
+}
 
 /// How many compiled patterns are kept.
 const PATTERNS_MAX: usize = 512;
@@ -26,7 +32,7 @@ pub fn shown(value: &Val) -> String {
         Val::Bool(value) => value.to_string(),
         Val::Int(number) => number.to_string(),
         Val::Uint(number) => number.to_string(),
-        Val::Double(number) => number.to_string(),
+        Val::Double(number) => double(*number),
         Val::Text(text) => text.to_string(),
         Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Val::Duration(duration) => time::shown(*duration),
@@ -61,11 +67,6 @@ pub fn global<'a>(cx: &Evaluator, name: &str, values: &[Val<'a>]) -> Option<Outc
         ("matches", [Val::Text(text), Val::Text(expression)]) => {
             return Some(search(cx, text, name, expression, &values[1..]));
         }
-        ("base64.encode", [Val::Bytes(bytes)]) => Val::text(STANDARD.encode(bytes)),
-        ("base64.decode", [Val::Text(text)]) => match STANDARD.decode(text.as_bytes()) {
-            Ok(bytes) => Val::Bytes(bytes.into()),
-            Err(error) => return Some(Err(EvalError::Failed(error.to_string()))),
-        },
         ("strings.quote", [Val::Text(text)]) => Val::text(format!("{text:?}")),
         _ => return None,
     }))
@@ -79,12 +80,10 @@ pub fn member<'a>(cx: &Evaluator, text: &str, name: &str, values: &[Val<'a>]) ->
         ("lowerAscii", []) => Val::text(text.to_ascii_lowercase()),
         ("upperAscii", []) => Val::text(text.to_ascii_uppercase()),
         ("trim", []) => Val::text(text.trim().to_string()),
-        ("reverse", []) => Val::text(text.chars().rev().collect::<String>()),
-        ("replace", [Val::Text(from), Val::Text(to)]) => Val::text(text.replace(from.as_ref(), to)),
-        ("replace", [Val::Text(from), Val::Text(to), Val::Int(count)]) => match usize::try_from(*count) {
-            Ok(count) => Val::text(text.replacen(from.as_ref(), to, count)),
-            Err(_) => Val::text(text.replace(from.as_ref(), to)),
-        },
+        ("replace", [Val::Text(from), Val::Text(to)]) => return Some(replaced(text, from, to, -1)),
+        ("replace", [Val::Text(from), Val::Text(to), Val::Int(count)]) => {
+            return Some(replaced(text, from, to, *count));
+        }
         ("split", [Val::Text(by)]) => split(text, by, -1),
         ("split", [Val::Text(by), Val::Int(count)]) => split(text, by, *count),
         ("charAt" | "substring" | "indexOf" | "lastIndexOf", _) => return Some(by_position(text, name, values)),
@@ -97,11 +96,33 @@ pub fn member<'a>(cx: &Evaluator, text: &str, name: &str, values: &[Val<'a>]) ->
         }
         _ => return None,
     };
-    let length = match &outcome {
-        Val::Text(made) => made.len() as u64 / 10,
-        _ => 0,
-    };
-    Some(cx.pay(length).map(|()| outcome))
+    Some(Ok(outcome))
+}
+
+fn replaced<'a>(text: &str, from: &str, to: &str, count: i64) -> Outcome<'a> {
+    let limit = usize::try_from(count).unwrap_or(usize::MAX);
+    let found = text.matches(from).take(limit).count();
+    bounded(text.len().saturating_add(found.saturating_mul(to.len())))?;
+    Ok(Val::text(text.replacen(from, to, limit)))
+}
+
+/// A number as Go prints it: with an exponent where it is very large or very small.
+pub(super) fn double(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".into();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf".into() } else { "-Inf".into() };
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>().unwrap_or(0) {
+        exponent if number != 0.0 && !(-4..21).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => number.to_string(),
+    }
 }
 
 fn split<'a>(text: &str, by: &str, count: i64) -> Val<'a> {
@@ -149,7 +170,7 @@ fn by_position<'a>(text: &str, name: &str, values: &[Val<'a>]) -> Outcome<'a> {
 }
 
 fn search<'a>(cx: &Evaluator, text: &str, name: &str, expression: &str, values: &[Val<'a>]) -> Outcome<'a> {
-    cx.pay((text.len() as u64 / 10 + 1).saturating_mul(expression.len() as u64 / 4 + 1))?;
+    cx.affords((text.len() as u64 / 40).saturating_mul(expression.len() as u64 / 16))?;
     let regex = pattern(expression)?;
     match (name, values) {
         ("matches", [_]) => Ok(Val::Bool(regex.is_match(text))),
@@ -214,19 +235,42 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
             ('d', Val::Int(_) | Val::Uint(_)) => shown(value),
             ('f', Val::Double(number)) => format!("{number:.*}", precision.unwrap_or(6)),
             ('f', Val::Int(number)) => format!("{:.*}", precision.unwrap_or(6), *number as f64),
-            ('e', Val::Double(number)) => format!("{number:.*e}", precision.unwrap_or(6)),
-            ('b', Val::Int(number)) => format!("{number:b}"),
+            ('e', Val::Double(number)) => scientific(*number, precision.unwrap_or(6)),
+            ('b', Val::Int(number)) => in_base(*number, |size| format!("{size:b}")),
+            ('b', Val::Uint(number)) => format!("{number:b}"),
             ('b', Val::Bool(value)) => u8::from(*value).to_string(),
-            ('o', Val::Int(number)) => format!("{number:o}"),
-            ('x', Val::Int(number)) => format!("{number:x}"),
-            ('X', Val::Int(number)) => format!("{number:X}"),
+            ('o', Val::Int(number)) => in_base(*number, |size| format!("{size:o}")),
+            ('o', Val::Uint(number)) => format!("{number:o}"),
+            ('x', Val::Int(number)) => in_base(*number, |size| format!("{size:x}")),
+            ('x', Val::Uint(number)) => format!("{number:x}"),
+            ('X', Val::Int(number)) => in_base(*number, |size| format!("{size:X}")),
+            ('X', Val::Uint(number)) => format!("{number:X}"),
+            ('X', Val::Text(text)) => hex(text.as_bytes()).to_ascii_uppercase(),
+            ('X', Val::Bytes(bytes)) => hex(bytes).to_ascii_uppercase(),
             ('x', Val::Text(text)) => hex(text.as_bytes()),
             ('x', Val::Bytes(bytes)) => hex(bytes),
             _ => return Err(failed(format!("error during formatting: %{verb} does not take a {}", value.type_name()))),
         };
         out.push_str(&text);
+        bounded(out.len())?;
     }
     Ok(Val::text(out))
+}
+
+/// `3.140000×10⁰⁰`.
+fn scientific(number: f64, precision: usize) -> String {
+    let text = format!("{number:.precision$e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));
+    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let raised: String =
+        format!("{exponent:0>2}").chars().filter_map(|digit| RAISED.get(digit.to_digit(10)? as usize)).collect();
+    format!("{digits}×10{sign}{raised}")
+}
+
+/// Go writes a minus before the size.
+fn in_base(number: i64, shown: impl Fn(u64) -> String) -> String {
+    format!("{}{}", if number < 0 { "-" } else { "" }, shown(number.unsigned_abs()))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -235,6 +279,19 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// How many letters the pattern of a format has, as it is charged for.
+pub(super) fn format_pattern_letters(format: &str) -> u64 {
+    match format {
+        "dns1123Label" | "dns1035Label" | "dns1123LabelPrefix" | "dns1035LabelPrefix" => 30,
+        "labelValue" => 40,
+        "uri" => 1103,
+        "uuid" => 79,
+        "byte" => 84,
+        "date" | "datetime" => 150,
+        _ => 60,
+    }
 }
 
 /// The formats that `format.<name>()` and `format.named(<name>)` know.

@@ -105,7 +105,7 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Rule {
     pub text: Box<str>,
-    pub program: Result<cel::Program, cel::ParseError>,
+    pub program: Result<cel::Program, cel::Issues>,
     pub message: Box<str>,
     pub message_expression: Option<cel::Program>,
     pub reason: Box<str>,

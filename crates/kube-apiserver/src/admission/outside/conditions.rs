@@ -1,7 +1,7 @@
 //! `matchConditions`: expressions that all must hold for a webhook or policy to be about a request. And what
 //! expressions may ask of the authorizer.
 
-use machinery::cel::{Asked, EvalError, Oracle, ParseError, Program, Val, Verdict};
+use machinery::cel::{Asked, EvalError, Issues, Oracle, Program, Val, Verdict};
 use serde_json::Value;
 
 use crate::admission::Request;
@@ -20,7 +20,7 @@ pub struct Condition(Expression);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     #[error("compilation error: {0}")]
-    Compilation(ParseError),
+    Compilation(Issues),
     #[error("expression '{text}' resulted in error: {error}")]
     Evaluation { text: String, error: EvalError },
     #[error("expression '{0}' resulted in error: must evaluate to bool")]

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use machinery::cel::{Answer, Program};
+use machinery::cel::{Env, Program};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::anonymous::Anonymous;
 use super::claims::{Expression, Mapping, Rule, Source};
@@ -190,7 +190,7 @@ fn claim_rules(list: &Node, errors: &mut Errors) -> (BTreeMap<String, String>, V
                     errors.duplicate(&expression);
                     continue;
                 }
-                let compiled = compile(&expression, &[("claims", None)], true, errors);
+                let compiled = compile(&expression, &Env::of_claims(), true, errors);
                 let message = rule.text("message").to_owned();
                 rules.extend(compiled.map(|expression| Rule { expression, message }));
             }
@@ -201,11 +201,6 @@ fn claim_rules(list: &Node, errors: &mut Errors) -> (BTreeMap<String, String>, V
 }
 
 fn user_rules(list: &Node, errors: &mut Errors) -> Vec<Rule> {
-    let texts = json!({"type": "array", "items": {"type": "string"}});
-    let schema = json!({"type": "object", "properties": {
-        "username": {"type": "string"}, "uid": {"type": "string"}, "groups": texts,
-        "extra": {"type": "object", "additionalProperties": texts},
-    }});
     let (mut rules, mut seen) = (Vec::new(), HashSet::new());
     for rule in list.items() {
         let at = rule.at("expression");
@@ -214,7 +209,7 @@ fn user_rules(list: &Node, errors: &mut Errors) -> Vec<Rule> {
         } else if !seen.insert(at.str()) {
             errors.duplicate(&at);
         } else {
-            let compiled = compile(&at, &[("user", Some(&schema))], true, errors);
+            let compiled = compile(&at, &Env::of_user(), true, errors);
             let message = rule.text("message").to_owned();
             rules.extend(compiled.map(|expression| Rule { expression, message }));
         }
@@ -231,7 +226,7 @@ fn prefixed(at: &Node, needed: bool, errors: &mut Errors) -> Option<Source> {
             if prefix.exists() {
                 errors.invalid(&prefix, "may not be specified when expression is set");
             }
-            return compile(&expression, &[("claims", None)], false, errors).map(Source::Expression);
+            return compile(&expression, &Env::of_claims(), false, errors).map(Source::Expression);
         }
         (name, "") => {
             if !prefix.exists() {
@@ -251,7 +246,7 @@ fn uid(at: &Node, errors: &mut Errors) -> Option<Source> {
     match (at.text("claim"), expression.str()) {
         ("", "") => None,
         (name, "") => Some(Source::Claim { name: name.to_owned(), prefix: String::new() }),
-        ("", _) => compile(&expression, &[("claims", None)], false, errors).map(Source::Expression),
+        ("", _) => compile(&expression, &Env::of_claims(), false, errors).map(Source::Expression),
         _ => {
             errors.invalid_value(&at.path, &Value::from(""), BOTH);
             None
@@ -268,7 +263,7 @@ fn extra(list: &Node, errors: &mut Errors) -> Vec<(String, Expression)> {
             errors.duplicate(&key);
         } else if value.str().is_empty() {
             errors.required(&value, "");
-        } else if let Some(expression) = compile(&value, &[("claims", None)], false, errors) {
+        } else if let Some(expression) = compile(&value, &Env::of_claims(), false, errors) {
             found.push((key.str().to_owned(), expression));
         }
     }
@@ -300,15 +295,18 @@ fn check_key(at: &Node, errors: &mut Errors) {
     }
 }
 
-fn compile(at: &Node, variables: &[(&str, Option<&Value>)], is_rule: bool, errors: &mut Errors) -> Option<Expression> {
+fn compile(at: &Node, env: &Env, is_rule: bool, errors: &mut Errors) -> Option<Expression> {
     let text = at.str();
-    if let Err(why) = Program::check(text, variables) {
-        errors.invalid(at, format!("compilation failed: {why}"));
-        return None;
-    }
-    if is_rule && Program::answers(text, variables).is_some_and(|answer| answer != Answer::Bool) {
-        errors.invalid(at, "must evaluate to bool");
-        return None;
+    match Program::check(text, env) {
+        Err(why) => {
+            errors.invalid(at, format!("compilation failed: {why}"));
+            return None;
+        }
+        Ok(found) if is_rule && !found.is_bool() => {
+            errors.invalid(at, "must evaluate to bool");
+            return None;
+        }
+        Ok(_) => {}
     }
     let program = Program::parse(text).ok()?;
     Some(Expression { text: text.to_owned(), program })

@@ -1,5 +1,7 @@
 //! Upstream's published example, and its messages for what is wrong.
 
+use serde_json::json;
+
 use super::*;
 
 /// The example of upstream's documentation; only the place of the kubeconfig is a file that is there.

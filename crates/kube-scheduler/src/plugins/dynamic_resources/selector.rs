@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceSelector};
-use machinery::cel::{EvalError, ParseError, Program, Val};
+use machinery::cel::{EvalError, Issues, Program, Val};
 use machinery::quantity::Quantity;
 
 use super::devices::Offer;
@@ -15,7 +15,7 @@ const COST_MAX: u64 = 1_000_000;
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SelectorError {
     #[error(transparent)]
-    Parse(#[from] ParseError),
+    Parse(#[from] Issues),
     #[error("selector: expression does not give a boolean")]
     NoBoolean,
     #[error("selector: runtime error: {0}")]

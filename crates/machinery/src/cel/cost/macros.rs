@@ -3,7 +3,7 @@
 use super::amount::{Entries, PER_LETTER, Size, scaled};
 use super::kinds::Type;
 use super::{CALL, Estimator, Found, In, NEW_LIST, NEW_MAP, Node, REACH, Scope, sum};
-use crate::cel::parser::Macro;
+use crate::cel::ast::Macro;
 
 /// What going on with an `all` costs at each item: the result so far is looked at, and joined with the next.
 const ALL_STEP: u64 = 3;

@@ -17,9 +17,9 @@ pub use declaration::Declaration;
 use declaration::Kind;
 use kinds::Type;
 
-use super::eval::unescaped;
+use super::ast::{Expr, Node};
 use super::functions::is_namespace;
-use super::parser::Node;
+use super::reach::unescaped;
 
 /// Reaching for a variable or a field.
 const REACH: u64 = 1;
@@ -113,59 +113,61 @@ type In<'s, 'a> = Option<&'s Scope<'s, 'a>>;
 impl<'a> Estimator<'a> {
     fn walk(&self, node: &Node, scope: In<'_, 'a>) -> Found<'a> {
         let below = |node: &Node| self.walk(node, scope);
-        match node {
-            Node::Null => Found::new(0, Type::Dyn).sized(Size::fixed(1)),
-            Node::Bool(_) => Found::new(0, Type::Bool).sized(Size::fixed(1)),
-            Node::Double(_) => Found::new(0, Type::Number).sized(Size::fixed(1)),
-            Node::Int(value) => {
+        match &node.expr {
+            Expr::Null => Found::new(0, Type::Dyn).sized(Size::fixed(1)),
+            Expr::Bool(_) => Found::new(0, Type::Bool).sized(Size::fixed(1)),
+            Expr::Double(_) => Found::new(0, Type::Number).sized(Size::fixed(1)),
+            Expr::Int(value) => {
                 Found { literal: u64::try_from(*value).ok(), ..Found::new(0, Type::Number).sized(Size::fixed(1)) }
             }
-            Node::Uint(value) => Found { literal: Some(*value), ..Found::new(0, Type::Number).sized(Size::fixed(1)) },
-            Node::Text(text) => Found::new(0, Type::Text).sized(Size::fixed(text.chars().count() as u64)),
-            Node::Bytes(bytes) => Found::new(0, Type::Bytes).sized(Size::fixed(bytes.len() as u64)),
-            Node::Name(name) => self.name(name, scope),
-            Node::Select(of, field) => self.select(below(of), field),
+            Expr::Uint(value) => Found { literal: Some(*value), ..Found::new(0, Type::Number).sized(Size::fixed(1)) },
+            Expr::Text(text) => Found::new(0, Type::Text).sized(Size::fixed(text.chars().count() as u64)),
+            Expr::Bytes(bytes) => Found::new(0, Type::Bytes).sized(Size::fixed(bytes.len() as u64)),
+            Expr::Name(name) => self.name(name, scope),
+            Expr::Select(of, field) => self.select(below(of), field),
             // Looking whether a field is there is free.
-            Node::Has(of, _) => self.computed(Found::new(below(of).cost, Type::Bool)),
-            Node::SelectOptional(of, field) => {
+            Expr::Has(of, _) => self.computed(Found::new(below(of).cost, Type::Bool)),
+            Expr::SelectOptional(of, field) => {
                 let of = below(of);
                 let kind = Type::Optional(of.kind.field(&unescaped(field)).into());
                 self.computed(Found::new(of.cost.saturating_add(CALL), kind))
             }
-            Node::Index(of, index) => self.index(below(of), &below(index)),
-            Node::IndexOptional(of, index) => {
+            Expr::Index(of, index) => self.index(below(of), &below(index)),
+            Expr::IndexOptional(of, index) => {
                 let (of, index) = (below(of), below(index));
                 let kind = Type::Optional(of.kind.entry().into());
                 self.computed(Found::new(sum([of.cost, index.cost, CALL]), kind))
             }
-            Node::Not(of) => self.computed(Found::new(below(of).cost.saturating_add(CALL), Type::Bool)),
-            Node::Minus(of) => {
+            Expr::Not(of) => self.computed(Found::new(below(of).cost.saturating_add(CALL), Type::Bool)),
+            Expr::Minus(of) => {
                 let of = below(of);
                 self.computed(Found::new(of.cost.saturating_add(CALL), of.kind))
             }
-            Node::And(left, right) | Node::Or(left, right) => {
+            Expr::And(left, right) | Expr::Or(left, right) => {
                 let cost = below(left).cost.saturating_add(below(right).cost);
                 self.computed(Found::new(cost, Type::Bool))
             }
-            Node::Choice(condition, yes, no) => choice(below(condition).cost, &below(yes), &below(no)),
-            Node::Binary(operator, left, right) => self.binary(operator.sign, &below(left), &below(right)),
-            Node::List(items) => self.list(items.iter().map(|(item, _)| below(item))),
-            Node::Map(entries) => self.map(entries.iter().map(|(key, value, _)| (below(key), below(value)))),
-            Node::Struct(_, fields) => {
-                let fields = fields.iter().map(|(_, value, _)| below(value).cost);
+            Expr::Choice(condition, yes, no) => choice(below(condition).cost, &below(yes), &below(no)),
+            Expr::Binary(operator, left, right) => self.binary(operator, &below(left), &below(right)),
+            Expr::List(items) => self.list(items.iter().map(|(item, _)| below(item))),
+            Expr::Map(entries) => self.map(entries.iter().map(|(key, value, _)| (below(key), below(value)))),
+            Expr::Struct(_, fields) => {
+                let fields = fields.iter().map(|field| below(&field.value).cost);
                 Found::new(fields.fold(NEW_OBJECT, u64::saturating_add), Type::Dyn)
             }
-            Node::Call(target, name, arguments) => {
+            Expr::Call(target, name, arguments) => {
                 let arguments: Vec<Found> = arguments.iter().map(below).collect();
                 match target.as_deref() {
-                    Some(Node::Name(namespace)) if is_namespace(namespace) && self.is_free(namespace, scope) => {
+                    Some(Node { expr: Expr::Name(namespace), .. })
+                        if is_namespace(namespace) && self.is_free(namespace, scope) =>
+                    {
                         self.call(&format!("{namespace}.{name}"), None, &arguments)
                     }
                     target => self.call(name, target.map(below).as_ref(), &arguments),
                 }
             }
-            Node::Macro(kind, target, names, bodies) => self.run_macro(*kind, below(target), names, bodies, scope),
-            Node::Bind(name, value, body) => self.bind(below(value), name, body, scope),
+            Expr::Macro(kind, target, names, bodies) => self.run_macro(*kind, below(target), names, bodies, scope),
+            Expr::Bind(bound, value, body) => self.bind(below(value), &bound.name, body, scope),
         }
     }
 
