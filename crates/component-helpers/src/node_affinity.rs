@@ -39,8 +39,14 @@ impl<'a> Required<'a> {
         let mut names = Vec::new();
         for term in &self.terms?.node_selector_terms {
             let fields = term.match_fields.as_deref().unwrap_or_default();
-            let named = fields.iter().find(|field| field.key == "metadata.name" && field.operator == "In")?;
-            names.extend(named.values.iter().flatten().map(String::as_str));
+            let mut named = fields.iter().filter(|field| field.key == "metadata.name" && field.operator == "In");
+            // All fields of a term must hold: what is left is what each of them names.
+            let first: Vec<&str> = named.next()?.values.iter().flatten().map(String::as_str).collect();
+            let others: Vec<_> = named.collect();
+            let holds = |name: &&str| {
+                others.iter().all(|field| field.values.iter().flatten().any(|other| other.as_str() == *name))
+            };
+            names.extend(first.into_iter().filter(holds));
         }
         Some(names)
     }

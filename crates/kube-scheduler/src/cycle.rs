@@ -128,8 +128,8 @@ impl<'a> Questions<'a> {
 /// Chooses a node. `start` is where looking begins, so that the nodes of a large cluster get their turn; it is moved on.
 pub fn decide(profile: &Profile, view: View, pod: &PodInfo, start: &mut usize, random: &mut impl Rng) -> Decision {
     if view.snapshot.is_empty() {
-        // The first node that can be chosen changes that.
-        return Decision::Unschedulable(Failure { plugins: ["NodeUnschedulable"].into(), ..Failure::default() });
+        // No plugin refused: it is tried again after its back-off, whatever the first node is like.
+        return Decision::Unschedulable(Failure::default());
     }
     let mut questions = match Questions::new(profile, view, pod) {
         Ok(questions) => questions,
@@ -235,3 +235,6 @@ fn best(feasible: &[&NodeInfo], scores: &[i64], random: &mut impl Rng) -> NodeIn
     }
     chosen
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,6 +114,19 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether the waiting pod itself got other labels.
+    pub(crate) fn relabels_itself(&self) -> bool {
+        matches!(self, Change::OwnUpdate { old, new } if old.metadata.labels != new.metadata.labels)
+    }
+
+    /// Whether the waiting pod itself got other tolerations.
+    pub(crate) fn changes_own_tolerations(&self) -> bool {
+        let tolerations = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
+        matches!(self, Change::OwnUpdate { old, new } if tolerations(old) != tolerations(new))
+    }
+}
+
 /// What a plugin wants written, and waited for, before the pod is bound to its node. Until then the decisions after this one
 /// assume that it is so.
 #[derive(Clone, Debug, Default)]

@@ -191,3 +191,6 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     });
     wanted.collect()
 }
+
+#[cfg(test)]
+mod tests;

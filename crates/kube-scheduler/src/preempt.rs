@@ -7,6 +7,7 @@ use std::sync::Arc;
 use component_helpers::labels::{compiled, selects};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use machinery::selector::LabelSelector;
 use rand::Rng;
 
 use crate::cycle::{Failure, Questions};
@@ -53,11 +54,13 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
     }
     let mut questions = match Questions::new(profile, view, pod) {
         Ok(questions) => questions,
-        Err(_) => return Outcome::Nothing(explained(&BTreeMap::from([(NOT_HELPFUL, view.snapshot.len())]), view)),
+        Err(_) => {
+            return Outcome::Nothing(explained(&BTreeMap::from([(NOT_HELPFUL.to_owned(), view.snapshot.len())]), view));
+        }
     };
     let helpful: Vec<NodeIndex> =
         failure.nodes.iter().filter(|(_, refusal)| refusal.resolvable).map(|(node, _)| *node).collect();
-    let mut reasons = BTreeMap::from([(NOT_HELPFUL, view.snapshot.len() - helpful.len())]);
+    let mut reasons = BTreeMap::from([(NOT_HELPFUL.to_owned(), view.snapshot.len() - helpful.len())]);
     let enough = (helpful.len() * profile.candidates_percent / 100).max(profile.candidates_min);
     let start = if helpful.is_empty() { 0 } else { random.random_range(0..helpful.len()) };
     let budgets = view.objects.budgets.list();
@@ -65,10 +68,12 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
     for offset in 0..helpful.len() {
         let node = view.snapshot.node(helpful[(start + offset) % helpful.len()]);
         match candidate(&mut questions, view, pod, node, &budgets) {
-            Some(candidate) => candidates.push(candidate),
-            None => *reasons.entry(NO_VICTIMS).or_default() += 1,
+            Ok(candidate) => candidates.push(candidate),
+            Err(whys) => whys.into_iter().for_each(|why| *reasons.entry(why).or_default() += 1),
         }
-        if candidates.len() >= enough {
+        // One that violates a budget is not good enough as long as no other is found.
+        let any_harmless = candidates.iter().any(|candidate| candidate.budgets_violated == 0);
+        if any_harmless && candidates.len() >= enough {
             break;
         }
     }
@@ -81,7 +86,7 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-fn explained(reasons: &BTreeMap<&str, usize>, view: View) -> String {
+fn explained(reasons: &BTreeMap<String, usize>, view: View) -> String {
     let mut counted: Vec<String> =
         reasons.iter().filter(|(_, count)| **count > 0).map(|(reason, count)| format!("{count} {reason}")).collect();
     counted.sort();
@@ -99,7 +104,8 @@ fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), NotEl
     // While pods that were preempted for it are still ending, there is nothing more to do.
     let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
     if let Some(node) = nominated.and_then(|name| view.snapshot.by_name(name)) {
-        let still_possible = failure.nodes.get(&node.index).is_none_or(|refusal| refusal.resolvable);
+        let refusal = failure.nodes.get(&node.index).or(failure.all.as_ref());
+        let still_possible = refusal.is_none_or(|refusal| refusal.resolvable);
         let ending = node.pods.iter().any(|other| {
             let target = component_helpers::pods::condition(&other.pod, "DisruptionTarget");
             let preempted = target.is_some_and(|condition| {
@@ -114,18 +120,18 @@ fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), NotEl
     Ok(())
 }
 
-/// What must go from one node, as little as possible; none if nothing would do.
+/// What must go from one node, as little as possible; or why that would not help.
 fn candidate(
     questions: &mut Questions,
     view: View,
     pod: &PodInfo,
     node: &NodeInfo,
     budgets: &[Arc<PodDisruptionBudget>],
-) -> Option<Candidate> {
+) -> Result<Candidate, Vec<String>> {
     let mut less_important: Vec<Arc<PodInfo>> =
         node.pods.iter().filter(|other| other.priority < pod.priority).cloned().collect();
     if less_important.is_empty() {
-        return None;
+        return Err(vec![NO_VICTIMS.to_owned()]);
     }
     let mut emptier = node.clone();
     let gone = less_important.clone();
@@ -133,18 +139,18 @@ fn candidate(
         emptier.remove(&other.uid);
         questions.remove_pod(other, &emptier);
     }
-    let fits = |questions: &mut Questions, node: &NodeInfo| questions.check_with_nominated(view, pod, node).is_ok();
+    let fits = |questions: &mut Questions, node: &NodeInfo| questions.check_with_nominated(view, pod, node);
     let mut victims = Vec::new();
     let mut budgets_violated = 0;
-    let possible = fits(questions, &emptier);
-    if possible {
+    let emptied = fits(questions, &emptier);
+    if emptied.is_ok() {
         // The most important get to stay first; those whose budget would be violated before all others.
         less_important.sort_by_key(|other| importance(other));
         let (violating, fine) = split_by_budgets(&less_important, budgets);
         let mut spare = |other: Arc<PodInfo>, questions: &mut Questions, emptier: &mut NodeInfo| {
             emptier.add(other.clone());
             questions.add_pod(&other, emptier);
-            if fits(questions, emptier) {
+            if fits(questions, emptier).is_ok() {
                 return true;
             }
             emptier.remove(&other.uid);
@@ -162,18 +168,25 @@ fn candidate(
         }
     }
     // The questions are put to the next node as if nothing had been tried here.
-    let away: Vec<&Arc<PodInfo>> = if possible { victims.iter().collect() } else { gone.iter().collect() };
+    let away: Vec<&Arc<PodInfo>> = if emptied.is_ok() { victims.iter().collect() } else { gone.iter().collect() };
     away.into_iter().for_each(|other| questions.add_pod(other, node));
-    (possible && !victims.is_empty()).then_some(Candidate { node: node.index, victims, budgets_violated })
+    match emptied {
+        // What keeps the pod from the emptied node is said as it is of any node.
+        Err((_, refusal)) => Err(refusal.reasons),
+        Ok(()) if victims.is_empty() => Err(vec![NO_VICTIMS.to_owned()]),
+        Ok(()) => Ok(Candidate { node: node.index, victims, budgets_violated }),
+    }
 }
 
 /// Smaller is more important: higher priority first, then older.
-fn importance(pod: &PodInfo) -> (Reverse<i32>, Option<Timestamp>) {
+fn importance(pod: &PodInfo) -> (Reverse<i32>, Timestamp) {
     (Reverse(pod.priority), started(pod))
 }
 
-fn started(pod: &PodInfo) -> Option<Timestamp> {
-    pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0)
+/// A pod that its kubelet has not begun with starts later than all others.
+fn started(pod: &PodInfo) -> Timestamp {
+    let status = pod.pod.status.as_ref();
+    status.and_then(|status| status.start_time.as_ref()).map_or(Timestamp::MAX, |time| time.0)
 }
 
 type Pods = Vec<Arc<PodInfo>>;
@@ -190,7 +203,11 @@ fn split_by_budgets(pods: &[Arc<PodInfo>], budgets: &[Arc<PodDisruptionBudget>])
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
             let same = budget.metadata.namespace.as_deref() == Some(&pod.key.namespace);
             let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
-            let selected = same && selector.is_some_and(|selector| selects(&selector, pod.labels()));
+            // A pod without labels has no budget, and a budget of everything is one of nothing.
+            let labeled = pod.labels().is_some_and(|labels| !labels.is_empty());
+            let meant =
+                |selector: LabelSelector| labeled && !selector.matches_everything() && selects(&selector, pod.labels());
+            let selected = same && selector.is_some_and(meant);
             let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
             if !selected || disrupted.is_some_and(|pods| pods.contains_key(&pod.key.name)) {
                 continue;
@@ -205,14 +222,14 @@ fn split_by_budgets(pods: &[Arc<PodInfo>], budgets: &[Arc<PodDisruptionBudget>])
 
 /// Smaller is better: fewest violated budgets, least important victims, smallest sum of their priorities, fewest of them,
 /// and the one whose most important victims started last.
-type Rank = (usize, i32, i64, usize, Reverse<Option<Timestamp>>);
+type Rank = (usize, i32, i64, usize, Reverse<Timestamp>);
 
 fn rank(candidate: &Candidate) -> Rank {
     let highest = candidate.victims.iter().map(|pod| pod.priority).max().unwrap_or(i32::MIN);
     // Priorities may be negative: shifted, more victims never make a smaller sum.
     let sum = candidate.victims.iter().map(|pod| i64::from(pod.priority) + i64::from(i32::MAX) + 1).sum();
     let most_important = candidate.victims.iter().filter(|pod| pod.priority == highest);
-    let earliest = most_important.map(|pod| started(pod)).min().flatten();
+    let earliest = most_important.map(|pod| started(pod)).min().unwrap_or(Timestamp::MAX);
     (candidate.budgets_violated, highest, sum, candidate.victims.len(), Reverse(earliest))
 }
 

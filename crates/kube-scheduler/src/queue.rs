@@ -11,6 +11,8 @@ use crate::pod_info::PodInfo;
 /// The first back-off; it doubles with every attempt.
 pub(crate) const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Pods whose back-off ends within the same so long are tried in the order of their importance.
+const BACKOFF_WINDOW: Duration = Duration::from_secs(1);
 /// After so long a pod is tried again even if nothing seems to help: a hint may be wrong.
 pub const WAITING_MAX: Duration = Duration::from_secs(5 * 60);
 
@@ -18,12 +20,12 @@ pub const WAITING_MAX: Duration = Duration::from_secs(5 * 60);
 enum Place {
     /// Its position among those to try.
     Active(Order),
-    Backoff(Instant),
+    /// By the window in which its back-off ends. It is tried before that when nobody else is to be.
+    Backoff(u64, Order),
+    /// Something went wrong that another try at once would only meet again.
+    ErrorBackoff(Instant),
     /// For a change that one of these plugins thinks may help.
-    Waiting {
-        plugins: BTreeSet<&'static str>,
-        since: Instant,
-    },
+    Waiting { plugins: BTreeSet<&'static str>, since: Instant },
     /// A plugin does not let it in at all.
     Gated,
     /// Being bound, or about to be.
@@ -36,10 +38,26 @@ type Order = (std::cmp::Reverse<i32>, u64);
 struct Entry {
     pod: Arc<PodInfo>,
     attempts: u32,
+    /// How often no node took it.
+    refused: u32,
+    /// How often in a row something else went wrong.
+    errors: u32,
     /// When it was first tried.
     first: Option<Instant>,
+    /// Its place among those as important: by when it came into the queue, or came back.
     added: u64,
     place: Place,
+}
+
+impl Entry {
+    fn order(&self) -> Order {
+        (std::cmp::Reverse(self.pod.priority), self.added)
+    }
+
+    /// Errors count by themselves: they say nothing of how hard the pod is to place.
+    fn back_off(&self, limits: &Limits) -> Duration {
+        limits.back_off(if self.errors > 0 { self.errors } else { self.refused })
+    }
 }
 
 /// A pod whose turn it is.
@@ -65,11 +83,13 @@ impl Default for Limits {
     }
 }
 
-#[derive(Default)]
 pub struct Queue {
+    /// What windows are counted from.
+    began: Instant,
     entries: HashMap<String, Entry>,
     active: BTreeMap<Order, String>,
-    backoff: BTreeSet<(Instant, String)>,
+    backoff: BTreeMap<(u64, Order), String>,
+    error_backoff: BTreeSet<(Instant, String)>,
     /// The pods that wait, by the plugin that refused them.
     waiting: HashMap<&'static str, BTreeSet<String>>,
     /// The same by how long they wait.
@@ -81,13 +101,32 @@ pub struct Queue {
     incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
 
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue::new(Limits::default())
+    }
+}
+
 impl Queue {
     pub fn new(limits: Limits) -> Queue {
-        Queue { limits, ..Queue::default() }
+        Queue {
+            began: Instant::now(),
+            entries: HashMap::new(),
+            active: BTreeMap::new(),
+            backoff: BTreeMap::new(),
+            error_backoff: BTreeSet::new(),
+            waiting: HashMap::new(),
+            waiting_since: BTreeSet::new(),
+            gated: BTreeSet::new(),
+            clock: 0,
+            limits,
+            incoming: BTreeMap::new(),
+        }
     }
 
-    /// A pod that has no node yet, new or changed. A changed one is tried again if `retry` says so.
-    pub fn put(&mut self, pod: Arc<PodInfo>, gated: bool, retry: bool, now: Instant) {
+    /// A pod that has no node yet, new or changed. One that waits is tried again if its change may help with one of the
+    /// plugins that refused it.
+    pub fn put(&mut self, pod: Arc<PodInfo>, gated: bool, now: Instant, may_help: impl Fn(&'static str) -> bool) {
         let uid = pod.uid.clone();
         self.clock += 1;
         let added = self.clock;
@@ -95,6 +134,8 @@ impl Queue {
         let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry {
             pod: pod.clone(),
             attempts: 0,
+            refused: 0,
+            errors: 0,
             first: None,
             added,
             place: Place::Gated,
@@ -106,9 +147,12 @@ impl Queue {
             (Place::Out, _) => {}
             (_, true) => self.move_to(&uid, Place::Gated, event),
             (Place::Gated, false) => self.activate(&uid, event),
-            (Place::Waiting { .. }, false) if retry => self.retry(&uid, event, now),
+            (Place::Waiting { plugins, .. }, false) if plugins.iter().any(|plugin| may_help(plugin)) => {
+                self.retry(&uid, event, now);
+            }
             (Place::Active(_), false) if priority_changed => self.activate(&uid, event),
-            (Place::Waiting { .. } | Place::Active(_) | Place::Backoff(_), false) => {}
+            (Place::Backoff(window, _), false) if priority_changed => self.wait_out(&uid, *window, event),
+            (Place::Waiting { .. } | Place::Active(_) | Place::Backoff(..) | Place::ErrorBackoff(_), false) => {}
         }
     }
 
@@ -122,7 +166,15 @@ impl Queue {
     /// The next pod to try and which attempt that is; it is then out until one of `done` (by `remove`), `failed` or `back_off` says how it went.
     pub fn pop(&mut self, now: Instant) -> Option<Popped> {
         self.wake(now);
-        let uid = self.active.values().next()?.clone();
+        let uid = match self.active.values().next() {
+            Some(uid) => uid.clone(),
+            // Nobody else is to be tried: waiting longer would help nobody.
+            None => {
+                let uid = self.backoff.values().next()?.clone();
+                *self.incoming.entry(("PopFromBackoffQ", "active")).or_default() += 1;
+                uid
+            }
+        };
         self.move_to(&uid, Place::Out, "");
         let entry = self.entries.get_mut(&uid)?;
         entry.attempts += 1;
@@ -130,16 +182,33 @@ impl Queue {
         Some(Popped { pod: entry.pod.clone(), attempts: entry.attempts, first })
     }
 
-    /// No node took it; these plugins refused.
+    /// No node took it; these plugins refused. Where none did, there is nothing to wait for but time.
     pub fn failed(&mut self, uid: &str, plugins: BTreeSet<&'static str>, now: Instant) {
+        if plugins.is_empty() {
+            return self.back_off(uid, now);
+        }
+        if let Some(entry) = self.come_back(uid) {
+            entry.refused += 1;
+            entry.errors = 0;
+        }
         self.move_to(uid, Place::Waiting { plugins, since: now }, "ScheduleAttemptFailure");
     }
 
     /// Something went wrong that is not the pod's fault: try again soon.
     pub(crate) fn back_off(&mut self, uid: &str, now: Instant) {
-        let Some(entry) = self.entries.get(uid) else { return };
-        let until = now + self.limits.back_off(entry.attempts);
-        self.move_to(uid, Place::Backoff(until), "ScheduleAttemptFailure");
+        let limits = self.limits;
+        let Some(entry) = self.come_back(uid) else { return };
+        entry.errors += 1;
+        let until = now + entry.back_off(&limits);
+        self.move_to(uid, Place::ErrorBackoff(until), "ScheduleAttemptFailure");
+    }
+
+    /// A pod that was tried stands behind those as important that came meanwhile.
+    fn come_back(&mut self, uid: &str) -> Option<&mut Entry> {
+        self.clock += 1;
+        let entry = self.entries.get_mut(uid)?;
+        entry.added = self.clock;
+        Some(entry)
     }
 
     /// Something changed, which has this name: pods that one of the plugins it concerns refused are asked whether it may help them.
@@ -170,7 +239,8 @@ impl Queue {
 
     /// When there will be something to do though nothing changes.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        let backoff = self.backoff.first().map(|(until, _)| *until);
+        // Those that back off for no error are tried before anybody sleeps.
+        let backoff = self.error_backoff.first().map(|(until, _)| *until);
         let waiting = self.waiting_since.first().map(|(since, _)| *since + self.limits.waiting_max);
         backoff.into_iter().chain(waiting).min()
     }
@@ -202,12 +272,17 @@ impl Queue {
 
     /// How many are to be tried, back off, wait and are gated.
     pub fn counts(&self) -> [usize; 4] {
-        [self.active.len(), self.backoff.len(), self.waiting_since.len(), self.gated.len()]
+        let backoff = self.backoff.len() + self.error_backoff.len();
+        [self.active.len(), backoff, self.waiting_since.len(), self.gated.len()]
     }
 
     fn wake(&mut self, now: Instant) {
-        while let Some((until, uid)) = self.backoff.first().cloned().filter(|(until, _)| *until <= now) {
-            self.backoff.remove(&(until, uid.clone()));
+        let current = self.window(now);
+        while let Some(uid) = self.backoff.first_key_value().filter(|((window, _), _)| *window < current) {
+            let uid = uid.1.clone();
+            self.activate(&uid, "BackoffComplete");
+        }
+        while let Some((_, uid)) = self.error_backoff.first().cloned().filter(|(until, _)| *until <= now) {
             self.activate(&uid, "BackoffComplete");
         }
         while let Some((since, uid)) = self.waiting_since.first().cloned() {
@@ -222,21 +297,29 @@ impl Queue {
     fn retry(&mut self, uid: &str, event: &'static str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
-        let until = *since + self.limits.back_off(entry.attempts);
-        if until <= now { self.activate(uid, event) } else { self.move_to(uid, Place::Backoff(until), event) }
+        let window = self.window(*since + entry.back_off(&self.limits));
+        if window < self.window(now) { self.activate(uid, event) } else { self.wait_out(uid, window, event) }
+    }
+
+    fn wait_out(&mut self, uid: &str, window: u64, event: &'static str) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        self.move_to(uid, Place::Backoff(window, entry.order()), event);
+    }
+
+    fn window(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.began).as_secs() / BACKOFF_WINDOW.as_secs()
     }
 
     fn activate(&mut self, uid: &str, event: &'static str) {
         let Some(entry) = self.entries.get(uid) else { return };
-        let order = (std::cmp::Reverse(entry.pod.priority), entry.added);
-        self.move_to(uid, Place::Active(order), event);
+        self.move_to(uid, Place::Active(entry.order()), event);
     }
 
     fn move_to(&mut self, uid: &str, place: Place, event: &'static str) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let into = match &place {
             Place::Active(_) => Some("active"),
-            Place::Backoff(_) => Some("backoff"),
+            Place::Backoff(..) | Place::ErrorBackoff(_) => Some("backoff"),
             Place::Waiting { .. } | Place::Gated => Some("unschedulable"),
             Place::Out => None,
         };
@@ -245,7 +328,8 @@ impl Queue {
         }
         match std::mem::replace(&mut entry.place, place.clone()) {
             Place::Active(order) => _ = self.active.remove(&order),
-            Place::Backoff(until) => _ = self.backoff.remove(&(until, uid.to_owned())),
+            Place::Backoff(window, order) => _ = self.backoff.remove(&(window, order)),
+            Place::ErrorBackoff(until) => _ = self.error_backoff.remove(&(until, uid.to_owned())),
             Place::Waiting { plugins, since } => {
                 self.waiting_since.remove(&(since, uid.to_owned()));
                 for plugin in plugins {
@@ -262,7 +346,8 @@ impl Queue {
         }
         match place {
             Place::Active(order) => _ = self.active.insert(order, uid.to_owned()),
-            Place::Backoff(until) => _ = self.backoff.insert((until, uid.to_owned())),
+            Place::Backoff(window, order) => _ = self.backoff.insert((window, order), uid.to_owned()),
+            Place::ErrorBackoff(until) => _ = self.error_backoff.insert((until, uid.to_owned())),
             Place::Waiting { plugins, since } => {
                 self.waiting_since.insert((since, uid.to_owned()));
                 for plugin in plugins {
@@ -276,76 +361,11 @@ impl Queue {
 }
 
 impl Limits {
-    fn back_off(&self, attempts: u32) -> Duration {
-        let doublings = attempts.saturating_sub(1).min(16);
+    fn back_off(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(16);
         self.backoff_first.saturating_mul(2_u32.pow(doublings)).min(self.backoff_max)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pod(name: &str, priority: i32) -> Arc<PodInfo> {
-        let object = serde_json::json!({"metadata": {"name": name, "namespace": "a", "uid": name},
-            "spec": {"containers": [], "priority": priority}});
-        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).expect("a pod"))))
-    }
-
-    fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
-        queue.pop(now).map(|popped| popped.pod.uid.clone())
-    }
-
-    #[test]
-    fn the_important_and_the_older_come_first() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        for (name, priority) in [("a", 0), ("b", 5), ("c", 5), ("gated", 9)] {
-            queue.put(pod(name, priority), name == "gated", false, now);
-        }
-        assert_eq!(queue.counts(), [3, 0, 0, 1]);
-        let order: Vec<_> = std::iter::from_fn(|| popped(&mut queue, now)).collect();
-        assert_eq!(order, ["b", "c", "a"]);
-        queue.put(pod("gated", 9), false, true, now);
-        assert_eq!(popped(&mut queue, now).as_deref(), Some("gated"));
-    }
-
-    #[test]
-    fn a_pod_that_nobody_takes_waits_for_what_may_help() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.put(pod("a", 0), false, false, now);
-        assert!(popped(&mut queue, now).is_some());
-        queue.failed("a", ["NodePorts"].into(), now);
-        queue.changed(now, "NodeAdd", |_| true, |_, plugin| plugin == "NodeAffinity");
-        assert_eq!(queue.counts(), [0, 0, 1, 0]);
-        queue.changed(now, "NodeAdd", |_| true, |_, plugin| plugin == "NodePorts");
-        assert_eq!(queue.counts(), [0, 1, 0, 0]);
-        let incoming: Vec<_> =
-            queue.incoming().iter().map(|((event, queue), count)| format!("{event} {queue} {count}")).collect();
-        assert_eq!(incoming, ["NodeAdd backoff 1", "PodAdd active 1", "ScheduleAttemptFailure unschedulable 1"]);
-        assert_eq!(queue.next_wake(), Some(now + BACKOFF_FIRST));
-        assert_eq!(popped(&mut queue, now + BACKOFF_FIRST).as_deref(), Some("a"));
-        // Nothing helps: it is tried again all the same, but not soon.
-        queue.failed("a", ["NodePorts"].into(), now);
-        assert_eq!(queue.next_wake(), Some(now + WAITING_MAX));
-        assert_eq!(popped(&mut queue, now + WAITING_MAX - Duration::from_secs(1)), None);
-        assert_eq!(popped(&mut queue, now + WAITING_MAX).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn ten_thousand_pods_that_wait_cost_nothing() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        for index in 0..10_000 {
-            queue.put(pod(&format!("p{index}"), 0), false, false, now);
-        }
-        while let Some(name) = popped(&mut queue, now) {
-            queue.failed(&name, ["NodeResourcesFit"].into(), now);
-        }
-        let began = Instant::now();
-        for _ in 0..10_000 {
-            assert_eq!(popped(&mut queue, now), None);
-            assert!(queue.next_wake().is_some());
-        }
-        // Looking at all of them each time would take minutes.
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    }
-}
+mod tests;

@@ -260,14 +260,16 @@ impl Scheduler {
                 }
                 let gated = profile.filters.iter().any(|plugin| !plugin.admits(&info));
                 // What the scheduler itself says of a pod is no reason to try it again.
-                let retry = old.filter(|old| own_change_matters(old, pod)).is_some_and(|old| {
-                    let change = Change::OwnUpdate { old, new: pod.clone() };
-                    profile.filters.iter().any(|plugin| plugin.may_help(&info, &change))
-                });
+                let change = old.filter(|old| own_change_matters(old, pod));
+                let change = change.map(|old| Change::OwnUpdate { old, new: pod.clone() });
+                let plugins = profile.filters.clone();
                 if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) {
                     self.snapshot.nominated.set(info.clone(), &node);
                 }
-                self.queue.put(info, gated, retry, Instant::now());
+                self.queue.put(info.clone(), gated, Instant::now(), |plugin| {
+                    let refused = plugins.iter().find(|each| each.name() == plugin);
+                    refused.is_some_and(|each| change.as_ref().is_some_and(|change| each.may_help(&info, change)))
+                });
             }
         }
     }

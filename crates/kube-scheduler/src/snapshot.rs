@@ -201,6 +201,11 @@ impl Snapshot {
         counts
     }
 
+    /// The same for a selector that takes nobody.
+    pub(crate) fn staying_nowhere(&self) -> Vec<u32> {
+        vec![0; self.slots.len()]
+    }
+
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let index = self.index_of(&name);
@@ -330,3 +335,6 @@ fn zone(labels: &Labels) -> String {
     let zone = label("topology.kubernetes.io/zone");
     format!("{region}:\0:{zone}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,3 +94,6 @@ pub(crate) fn said(error: &kube::Error) -> String {
 fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,13 +141,35 @@ impl File {
                 }
                 _ => {}
             }
+            for (point, set) in
+                profile.plugins.iter().flat_map(Plugins::all).filter(|(point, _)| *point != "multiPoint")
+            {
+                for (place, plugin) in set.enabled.iter().flatten().enumerate().filter(|(_, one)| is_removed(&one.name))
+                {
+                    problems.push(removed(&format!("{path}.plugins.{point}.enabled[{place}]"), &plugin.name));
+                }
+            }
             let mut configured = BTreeSet::new();
             for (place, config) in profile.plugin_config.iter().flatten().enumerate() {
                 if !configured.insert(&config.name) {
                     problems.push(format!("{path}.pluginConfig[{place}]: Duplicate value: {:?}", config.name));
                 }
+                if is_removed(&config.name) {
+                    problems.push(removed(&format!("{path}.pluginConfig[{place}]"), &config.name));
+                }
             }
         }
         problems
     }
+}
+
+/// Plugins that upstream had before this version of the file.
+fn is_removed(plugin: &str) -> bool {
+    matches!(plugin, "AzureDiskLimits" | "CinderLimits" | "EBSLimits" | "GCEPDLimits")
+}
+
+fn removed(path: &str, plugin: &str) -> String {
+    let version = super::API_VERSION;
+    let why = format!("was invalid in version {version:?} (KubeSchedulerConfiguration is version {version:?})");
+    format!("{path}: Invalid value: {plugin:?}: {why}")
 }

@@ -41,7 +41,7 @@ pub fn read(text: &str) -> Result<Config, Error> {
         .map_err(|error| Error::Configuration(format!("strict decoding error: {error}")))?;
     let problems = file.problems();
     if !problems.is_empty() {
-        return Err(Error::Configuration(problems.join(", ")));
+        return Err(Error::Configuration(arguments::aggregated(&problems)));
     }
     let limits = Limits {
         backoff_first: Duration::from_secs(file.pod_initial_backoff_seconds.unwrap_or(1).max(0) as u64),
@@ -49,13 +49,16 @@ pub fn read(text: &str) -> Result<Config, Error> {
         ..Limits::default()
     };
     let profiles = match file.profiles.as_deref().unwrap_or_default() {
-        [] => vec![made(&file, &FileProfile::default())?],
-        profiles => profiles.iter().map(|profile| made(&file, profile)).collect::<Result<_, _>>()?,
+        [] => vec![made(&file, 0, &FileProfile::default())?],
+        profiles => {
+            let made = profiles.iter().enumerate().map(|(index, profile)| made(&file, index, profile));
+            made.collect::<Result<_, _>>()?
+        }
     };
     Ok(Config { profiles, queue: limits, ..Config::default() })
 }
 
-fn made(file: &File, wanted: &FileProfile) -> Result<Profile, Error> {
+fn made(file: &File, index: usize, wanted: &FileProfile) -> Result<Profile, Error> {
     let name = wanted.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".into());
     let failed =
         |why: ArgumentError| Error::Configuration(format!("creating profile for scheduler name {name}: {why}"));
@@ -63,8 +66,9 @@ fn made(file: &File, wanted: &FileProfile) -> Result<Profile, Error> {
     let percentage = wanted.percentage_of_nodes_to_score.or(file.percentage_of_nodes_to_score).unwrap_or(0);
     profile.percentage_of_nodes_to_score = percentage as u32;
     let mut all = plugins::standard();
-    for config in wanted.plugin_config.iter().flatten() {
-        let known = arguments::apply(config, &mut all, &mut profile).map_err(failed)?;
+    for (place, config) in wanted.plugin_config.iter().flatten().enumerate() {
+        let path = format!("profiles[{index}].pluginConfig[{place}].args");
+        let known = arguments::apply(config, &path, &mut all, &mut profile).map_err(failed)?;
         if !known {
             return Err(failed(ArgumentError::NoPlugin(config.name.clone())));
         }

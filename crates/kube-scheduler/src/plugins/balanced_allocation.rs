@@ -1,5 +1,6 @@
-//! NodeResourcesBalancedAllocation: nodes whose resources would be used evenly are preferred.
+//! NodeResourcesBalancedAllocation: nodes whose resources the pod would bring into balance are preferred.
 
+use super::node_resources_fit::{amount, is_scalar};
 use crate::framework::{Change, Plugin, SCORE_MAX, Score, Scoring, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -20,8 +21,8 @@ impl Plugin for BalancedAllocation {
     }
 
     fn score<'a>(&'a self, _: View<'a>, pod: &'a PodInfo, _: &[&'a NodeInfo]) -> Scoring<'a> {
-        // A pod that asks for nothing changes no balance.
-        let asks = pod.requests.milli_cpu > 0 || pod.requests.memory > 0 || !pod.requests.other.is_empty();
+        // A pod that asks for none of these changes no balance.
+        let asks = self.resources.iter().any(|name| amount(&pod.requests, name) != 0);
         if asks { Scoring::Ask(Box::new(Balance { pod, resources: &self.resources })) } else { Scoring::Skip }
     }
 
@@ -36,36 +37,41 @@ struct Balance<'a> {
 }
 
 impl Score for Balance<'_> {
+    /// 75 where the pod changes nothing, towards 100 where it makes the node more even and towards 50 where less.
     fn score(&self, node: &NodeInfo) -> i64 {
-        let mut shares = [0.0; 8];
-        let mut count = 0;
-        for name in self.resources.iter().take(shares.len()) {
-            let (used, has) = match name.as_str() {
-                "cpu" => (node.requested.milli_cpu + self.pod.requests.milli_cpu, node.allocatable.milli_cpu),
-                "memory" => (node.requested.memory + self.pod.requests.memory, node.allocatable.memory),
-                "ephemeral-storage" => (
-                    node.requested.ephemeral_storage + self.pod.requests.ephemeral_storage,
-                    node.allocatable.ephemeral_storage,
-                ),
-                other => (node.requested.other(other) + self.pod.requests.other(other), node.allocatable.other(other)),
-            };
-            if has > 0 {
-                shares[count] = (used as f64 / has as f64).min(1.0);
-                count += 1;
-            }
+        let half = SCORE_MAX / 2;
+        half + (half + self.evenness(node, true) - self.evenness(node, false)) / 2
+    }
+}
+
+impl Balance<'_> {
+    /// How evenly the node's resources are used, with the pod or without it: 100 for all alike.
+    fn evenness(&self, node: &NodeInfo, with_pod: bool) -> i64 {
+        let shares = || self.resources.iter().filter_map(|name| self.share(node, name, with_pod));
+        ((1.0 - deviation(shares)) * SCORE_MAX as f64) as i64
+    }
+
+    /// The used share of one resource; none where the node has nothing of it, or the pod does not ask for that device.
+    fn share(&self, node: &NodeInfo, name: &str, with_pod: bool) -> Option<f64> {
+        let (asked, has) = (amount(&self.pod.requests, name), amount(&node.allocatable, name));
+        if has == 0 || asked == 0 && is_scalar(name) {
+            return None;
         }
-        ((1.0 - deviation(&shares[..count])) * SCORE_MAX as f64) as i64
+        let used = amount(&node.requested, name) + if with_pod { asked } else { 0 };
+        Some((used as f64 / has as f64).min(1.0))
     }
 }
 
 /// How far the shares are from their mean; of two, half their difference.
-fn deviation(shares: &[f64]) -> f64 {
-    match shares {
-        [] | [_] => 0.0,
-        [one, other] => ((one - other) / 2.0).abs(),
-        more => {
-            let mean = more.iter().sum::<f64>() / more.len() as f64;
-            (more.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / more.len() as f64).sqrt()
-        }
+fn deviation<I: Iterator<Item = f64>>(shares: impl Fn() -> I) -> f64 {
+    let count = shares().count() as f64;
+    // Of two it is computed without squares, whose rounding would cost a point.
+    if let (Some(one), Some(other), None) = (shares().next(), shares().nth(1), shares().nth(2)) {
+        return ((one - other) / 2.0).abs();
     }
+    if count < 2.0 {
+        return 0.0;
+    }
+    let mean = shares().sum::<f64>() / count;
+    (shares().map(|share| (share - mean).powi(2)).sum::<f64>() / count).sqrt()
 }

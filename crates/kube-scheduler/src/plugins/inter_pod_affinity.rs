@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{Node, Pod};
+
 use crate::alike::Wishing;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
 use crate::pod_info::{AffinityTerm, Labels, PodInfo};
@@ -110,24 +112,53 @@ impl Plugin for InterPodAffinity {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new: Some(_), .. } | Change::OwnUpdate { .. } => true,
-            // A pod to be near has come, or one to be away from has gone.
+            Change::OwnUpdate { .. } => change.relabels_itself(),
+            Change::Node { old, new: Some(node) } => brings_place(pod, old.as_deref(), node),
             Change::PlacedPod { old, new } => {
-                let speaks_of = |terms: &[AffinityTerm], other: &k8s_openapi::api::core::v1::Pod| {
-                    terms.iter().any(|term| term.matches(other, None))
-                };
-                let came = new.as_ref().is_some_and(|other| speaks_of(&pod.affinity, other));
-                let went = old.as_ref().is_some_and(|other| {
-                    speaks_of(&pod.anti_affinity, other)
-                        || PodInfo::new(other.clone()).anti_affinity.iter().any(|term| term.matches(&pod.pod, None))
-                });
-                came || went
-                    || pod.affinity.iter().chain(&pod.anti_affinity).any(|term| term.namespace_selector.is_some())
+                // Labels of namespaces are not known here, so terms that ask for them may speak of any pod.
+                let terms = || pod.affinity.iter().chain(&pod.anti_affinity);
+                terms().any(|term| term.namespace_selector.is_some())
+                    || neighbours_help(pod, old.as_ref(), new.as_deref())
             }
             Change::Object { kind, .. } => *kind == "Namespace",
             Change::Node { new: None, .. } => false,
         }
     }
+}
+
+/// Whether a pod to be near has come, or one to be away from has gone, or one that wanted this one away.
+fn neighbours_help(pod: &PodInfo, old: Option<&Arc<Pod>>, new: Option<&Pod>) -> bool {
+    let all =
+        |terms: &[AffinityTerm], other: &Pod| !terms.is_empty() && terms.iter().all(|term| term.matches(other, None));
+    let any = |terms: &[AffinityTerm], other: &Pod| terms.iter().any(|term| term.matches(other, None));
+    match (old, new) {
+        (None, None) => false,
+        (None, Some(new)) => all(&pod.affinity, new),
+        (Some(old), None) => any(&pod.anti_affinity, old) || any(&PodInfo::new(old.clone()).anti_affinity, &pod.pod),
+        (Some(old), Some(new)) => {
+            !all(&pod.affinity, old) && all(&pod.affinity, new)
+                || any(&pod.anti_affinity, old) && !any(&pod.anti_affinity, new)
+        }
+    }
+}
+
+/// Whether a node came with a place that one of the pod's terms speaks of, or went to another such place.
+fn brings_place(pod: &PodInfo, old: Option<&Node>, new: &Node) -> bool {
+    fn place<'a>(node: &'a Node, term: &AffinityTerm) -> Option<&'a String> {
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(&term.topology_key))
+    }
+    let Some(old) = old else {
+        // Away from others a pod can be on a node without the place, too; and those others may be why it waits.
+        return pod.affinity.is_empty()
+            || !pod.anti_affinity.is_empty()
+            || pod.affinity.iter().any(|term| place(new, term).is_some());
+    };
+    let moved = |term: &AffinityTerm| place(old, term) != place(new, term);
+    if pod.affinity.is_empty() && pod.anti_affinity.is_empty() {
+        return old.metadata.labels != new.metadata.labels;
+    }
+    pod.affinity.iter().any(|term| place(new, term).is_some() && moved(term))
+        || pod.anti_affinity.iter().any(|term| place(old, term).is_some() && moved(term))
 }
 
 /// What the pod itself prefers of those that are there.

@@ -17,11 +17,15 @@ pub mod dynamic_resources;
 pub mod balanced_allocation;
 pub mod image_locality;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
+use component_helpers::volumes::claim_names;
+use reconcile::Key;
+
 use crate::framework::Plugin;
+use crate::pod_info::PodInfo;
 
 /// Upstream's default plugins in their order, with the weight of their scores; 0 for those that give none.
 pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
@@ -43,4 +47,9 @@ pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
         (Arc::new(balanced_allocation::BalancedAllocation::default()), 1),
         (Arc::new(image_locality::ImageLocality), 1),
     ]
+}
+
+/// Whether a pod uses that claim.
+fn names_claim(pod: &PodInfo, key: &Key) -> bool {
+    key.namespace == pod.key.namespace && claim_names(&pod.pod).any(|(name, _)| name == key.name)
 }

@@ -1,7 +1,7 @@
 //! NodeAffinity: nodeSelector and node affinity, required and preferred.
 
 use component_helpers::node_affinity::{Required, preference, selector_matches};
-use k8s_openapi::api::core::v1::{NodeSelector, PreferredSchedulingTerm};
+use k8s_openapi::api::core::v1::{Node, NodeSelector, PreferredSchedulingTerm};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Score, Scoring, View, normalize_by_largest};
 use crate::pod_info::{Labels, PodInfo};
@@ -26,6 +26,9 @@ impl Plugin for NodeAffinity {
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
         let required = Required::of(&pod.pod);
+        if required.names().is_some_and(|names| names.is_empty()) {
+            return Filtering::Refused(Refusal::final_("pod affinity terms conflict"));
+        }
         if required.is_empty() && self.enforced().is_none() {
             Filtering::Skip
         } else {
@@ -51,13 +54,22 @@ impl Plugin for NodeAffinity {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new: Some(node), .. } => {
-                static NONE: Labels = Labels::new();
-                let labels = node.metadata.labels.as_ref().unwrap_or(&NONE);
-                Required::of(&pod.pod).allows(node.metadata.name.as_deref().unwrap_or_default(), labels)
+            Change::Node { old, new: Some(node) } => {
+                let required = Required::of(&pod.pod);
+                let allows = |node: &Node| {
+                    static NONE: Labels = Labels::new();
+                    let name = node.metadata.name.as_deref().unwrap_or_default();
+                    let labels = node.metadata.labels.as_ref().unwrap_or(&NONE);
+                    self.enforced().is_none_or(|enforced| selector_matches(enforced, name, labels))
+                        && required.allows(name, labels)
+                };
+                allows(node) && old.as_deref().is_none_or(|old| !allows(old))
             }
-            Change::OwnUpdate { .. } => true,
-            Change::Node { new: None, .. } | Change::PlacedPod { .. } | Change::Object { .. } => false,
+            // Where a pod may go is fixed once it has no gates.
+            Change::Node { new: None, .. }
+            | Change::OwnUpdate { .. }
+            | Change::PlacedPod { .. }
+            | Change::Object { .. } => false,
         }
     }
 }

@@ -24,7 +24,7 @@ impl Plugin for NodeName {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         let wanted = pod.spec().node_name.as_deref();
-        matches!(change, Change::Node { new: Some(node), .. } if node.metadata.name.as_deref() == wanted)
+        matches!(change, Change::Node { old: None, new: Some(node) } if node.metadata.name.as_deref() == wanted)
     }
 }
 

@@ -18,12 +18,9 @@ impl Plugin for NodePorts {
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { old: None, new: Some(_) } => true,
-            Change::PlacedPod { old: Some(old), .. } => {
-                let gone = PodInfo::new(old.clone());
-                conflict(pod, &gone)
-            }
-            Change::OwnUpdate { .. } => true,
-            Change::Node { .. } | Change::PlacedPod { old: None, .. } | Change::Object { .. } => false,
+            Change::PlacedPod { old: Some(gone), new: None } => conflict(pod, &PodInfo::new(gone.clone())),
+            // Ports of pods never change.
+            Change::Node { .. } | Change::PlacedPod { .. } | Change::OwnUpdate { .. } | Change::Object { .. } => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! NodeResourcesFit: a node has room for what the pod asks for, and the emptier (or fuller) node is preferred.
 
-use component_helpers::resources::Resources;
+use component_helpers::resources::{Resources, requests};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
 use crate::pod_info::PodInfo;
@@ -54,20 +55,69 @@ impl Plugin for NodeResourcesFit {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new: Some(node), .. } => {
-                let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-                let allocatable = allocatable.map(Resources::from_list).unwrap_or_default();
-                self.lacking(&pod.requests, &Resources::default(), &allocatable, 0).is_empty()
+            Change::Node { old, new: Some(node) } => {
+                let has = allocatable(node);
+                let fits = self.lacking(&pod.requests, &Resources::default(), &has, 0).is_empty();
+                fits && old.as_deref().is_none_or(|old| has_more(&pod.requests, &allocatable(old), &has))
             }
-            // A pod that is gone, or asks for less, leaves room.
-            Change::PlacedPod { old: Some(_), .. } | Change::OwnUpdate { .. } => true,
+            Change::PlacedPod { old: Some(_), new: None } => true,
+            // A pod that now asks for less leaves room for what this one asks for.
+            Change::PlacedPod { old: Some(old), new: Some(new) } => {
+                let (before, after) = (requests(old), requests(new));
+                asked_names(&pod.requests).any(|name| amount(&before, name) > amount(&after, name))
+            }
+            Change::OwnUpdate { old, new } => {
+                let (before, after) = (requests(old), requests(new));
+                asked_names(&before).any(|name| amount(&before, name) > amount(&after, name))
+            }
             Change::Node { new: None, .. } | Change::PlacedPod { old: None, .. } | Change::Object { .. } => false,
         }
     }
 }
 
+/// How much of one resource that is; of CPU the thousandths of a core.
+pub(super) fn amount(of: &Resources, name: &str) -> i64 {
+    match name {
+        "cpu" => of.milli_cpu,
+        "memory" => of.memory,
+        "ephemeral-storage" => of.ephemeral_storage,
+        other => of.other(other),
+    }
+}
+
+/// Extended resources, hugepages and attachable volumes: only pods that ask for them are judged by them.
+pub(super) fn is_scalar(name: &str) -> bool {
+    !matches!(name, "cpu" | "memory" | "ephemeral-storage")
+}
+
+/// The names of what is asked for.
+fn asked_names(asked: &Resources) -> impl Iterator<Item = &str> {
+    let others = asked.other.iter().map(|(name, _)| name.as_str());
+    ["cpu", "memory", "ephemeral-storage"].into_iter().chain(others).filter(|name| amount(asked, name) > 0)
+}
+
+fn allocatable(node: &Node) -> Resources {
+    let listed = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    listed.map(Resources::from_list).unwrap_or_default()
+}
+
+/// Whether a node got room for more pods, or more of what is asked for.
+fn has_more(asked: &Resources, before: &Resources, after: &Resources) -> bool {
+    after.pods > before.pods || asked_names(asked).any(|name| amount(after, name) > amount(before, name))
+}
+
+/// Whether the name is one of an extended resource: of a domain other than Kubernetes' own.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| {
+        domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io") && !name.starts_with("requests.")
+    })
+}
+
 impl NodeResourcesFit {
     fn is_ignored(&self, name: &str) -> bool {
+        if !is_extended(name) {
+            return false;
+        }
         let group = name.split_once('/').map_or("", |(group, _)| group);
         self.ignored_resources.iter().any(|ignored| ignored == name)
             || self.ignored_groups.iter().any(|ignored| ignored == group)
@@ -105,8 +155,9 @@ impl Filter for Fits<'_> {
         if reasons.is_empty() {
             Ok(())
         } else {
-            // What the empty node does not have, no preemption can give.
-            let resolvable = self.plugin.lacking(asked, &Resources::default(), &node.allocatable, 0).is_empty();
+            // What the empty node does not have, no preemption can give. Places for pods count as if they could be given.
+            let empty = Resources { pods: i64::MAX, ..node.allocatable.clone() };
+            let resolvable = self.plugin.lacking(asked, &Resources::default(), &empty, 0).is_empty();
             Err(Refusal { reasons, resolvable })
         }
     }
@@ -116,23 +167,27 @@ impl Score for Fits<'_> {
     fn score(&self, node: &NodeInfo) -> i64 {
         let (mut sum, mut weights) = (0, 0);
         for (name, weight) in &self.plugin.weights {
-            let (asked, used, has) = match name.as_str() {
-                "cpu" => (self.pod.assumed.milli_cpu, node.assumed.milli_cpu, node.allocatable.milli_cpu),
-                "memory" => (self.pod.assumed.memory, node.assumed.memory, node.allocatable.memory),
-                "ephemeral-storage" => (
-                    self.pod.requests.ephemeral_storage,
-                    node.requested.ephemeral_storage,
-                    node.allocatable.ephemeral_storage,
-                ),
-                other => (self.pod.requests.other(other), node.requested.other(other), node.allocatable.other(other)),
+            // Of CPU and memory the assumed least counts where a container asks for nothing.
+            let (asked, used) = match name.as_str() {
+                "cpu" | "memory" => (amount(&self.pod.assumed, name), amount(&node.assumed, name)),
+                _ => (amount(&self.pod.requests, name), amount(&node.requested, name)),
             };
-            if has == 0 {
+            let has = amount(&node.allocatable, name);
+            if has == 0 || asked == 0 && is_scalar(name) {
                 continue;
             }
-            sum += weight * self.of_one(used + asked, has);
-            weights += weight;
+            let score = self.of_one(used + asked, has);
+            // With a shape of one's own, a resource without a score does not count at all.
+            if score > 0 || !matches!(self.plugin.strategy, Strategy::RequestedToCapacityRatio(_)) {
+                sum += weight * score;
+                weights += weight;
+            }
         }
-        if weights == 0 { 0 } else { sum / weights }
+        match &self.plugin.strategy {
+            _ if weights == 0 => 0,
+            Strategy::RequestedToCapacityRatio(_) => (sum as f64 / weights as f64).round() as i64,
+            Strategy::LeastAllocated | Strategy::MostAllocated => sum / weights,
+        }
     }
 }
 
@@ -144,20 +199,21 @@ impl Fits<'_> {
             Strategy::MostAllocated => (used.min(has) as i128 * i128::from(SCORE_MAX) / has as i128) as i64,
             Strategy::RequestedToCapacityRatio(points) => {
                 let percent = if used > has { 100 } else { (used as i128 * 100 / has as i128) as i64 };
-                interpolated(points, percent) * (SCORE_MAX / 10)
+                interpolated(points, percent)
             }
         }
     }
 }
 
-/// The straight line between the points around.
+/// The straight line between the points around, whose scores are raised from tens to hundreds first.
 fn interpolated(points: &[(i64, i64)], at: i64) -> i64 {
+    const SCALE: i64 = SCORE_MAX / 10;
     let Some(after) = points.iter().position(|(percent, _)| at <= *percent) else {
-        return points.last().map_or(0, |(_, score)| *score);
+        return points.last().map_or(0, |(_, score)| *score * SCALE);
     };
     let (right, score) = points[after];
     match after.checked_sub(1).map(|before| points[before]) {
-        None => score,
-        Some((left, before)) => before + (score - before) * (at - left) / (right - left),
+        None => score * SCALE,
+        Some((left, before)) => before * SCALE + (score - before) * SCALE * (at - left) / (right - left),
     }
 }

@@ -1,7 +1,7 @@
 //! NodeUnschedulable: a cordoned node takes only pods that tolerate it.
 
 use component_helpers::taints::tolerates;
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
 use crate::pod_info::PodInfo;
@@ -26,13 +26,15 @@ impl Plugin for NodeUnschedulable {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new: Some(node), .. } => {
-                !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
-            }
-            Change::OwnUpdate { .. } => tolerates_cordon(pod),
+            Change::Node { old, new: Some(node) } => !is_cordoned(node) && old.as_deref().is_none_or(is_cordoned),
+            Change::OwnUpdate { .. } => change.changes_own_tolerations() && tolerates_cordon(pod),
             Change::Node { new: None, .. } | Change::PlacedPod { .. } | Change::Object { .. } => false,
         }
     }
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
 fn tolerates_cordon(pod: &PodInfo) -> bool {

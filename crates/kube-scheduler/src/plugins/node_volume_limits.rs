@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use component_helpers::volumes::{claim_names, class_of_claim, volume_name, volume_spec};
 use reconcile::Key;
 
+use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -27,11 +28,12 @@ impl Plugin for NodeVolumeLimits {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new, .. } => new.is_some(),
-            Change::PlacedPod { old, new } => old.is_some() && new.is_none(),
-            Change::OwnUpdate { .. } => true,
-            Change::Object { kind: "PersistentVolumeClaim", key } => key.namespace == pod.key.namespace,
+            // Only a pod with claims gives back a place for volumes.
+            Change::PlacedPod { old: Some(gone), new: None } => claim_names(gone).next().is_some(),
+            Change::Object { kind: "PersistentVolumeClaim", key } => names_claim(pod, key),
             Change::Object { kind, .. } => matches!(*kind, "CSINode" | "VolumeAttachment"),
+            Change::Node { old: None, new: Some(_) } => true,
+            Change::Node { .. } | Change::PlacedPod { .. } | Change::OwnUpdate { .. } => false,
         }
     }
 }
@@ -41,10 +43,9 @@ fn handles(view: View, pod: &PodInfo, into: &mut Handles) {
     for (name, _) in claim_names(&pod.pod) {
         let key = Key::new(pod.key.namespace.clone(), name);
         let Some(claim) = view.objects.claim(&key) else { continue };
-        let (driver, handle) = match volume_name(&claim) {
-            Some(name) => {
-                let volume = view.objects.volume(name);
-                let Some(csi) = volume.and_then(|volume| volume_spec(&volume).csi.clone()) else { continue };
+        let (driver, handle) = match volume_name(&claim).and_then(|name| view.objects.volume(name)) {
+            Some(volume) => {
+                let Some(csi) = volume_spec(&volume).csi.clone() else { continue };
                 (csi.driver, csi.volume_handle)
             }
             None => {
@@ -54,6 +55,18 @@ fn handles(view: View, pod: &PodInfo, into: &mut Handles) {
             }
         };
         into.entry(driver).or_default().insert(handle);
+    }
+}
+
+/// Volumes that are attached to a node though no pod uses them, or not yet: they take places too.
+fn attached(view: View, node: &str, into: &mut Handles) {
+    for attachment in view.objects.attachments.list() {
+        let spec = &attachment.spec;
+        let name = spec.source.persistent_volume_name.as_deref().filter(|_| spec.node_name == node);
+        let volume = name.and_then(|name| view.objects.volume(name));
+        if let Some(csi) = volume.and_then(|volume| volume_spec(&volume).csi.clone()) {
+            into.entry(spec.attacher.clone()).or_default().insert(csi.volume_handle);
+        }
     }
 }
 
@@ -76,6 +89,7 @@ impl Filter for Asked<'_> {
         }
         let mut there = Handles::new();
         node.pods.iter().for_each(|pod| handles(self.view, pod, &mut there));
+        attached(self.view, &node.name, &mut there);
         for (driver, limit) in limited {
             let mut both = there.remove(driver).unwrap_or_default();
             let before = both.len();

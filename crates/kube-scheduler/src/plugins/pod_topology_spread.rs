@@ -1,5 +1,7 @@
 //! PodTopologySpread: pods of a kind are spread evenly over zones, nodes or whatever the constraint names.
 
+mod hints;
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use machinery::selector::LabelSelector;
 use reconcile::Key;
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
-use crate::pod_info::PodInfo;
+use crate::pod_info::{Labels, PodInfo};
 use crate::snapshot::{Domains, NodeIndex, NodeInfo, Snapshot};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -39,27 +41,43 @@ struct Constraint {
     key: String,
     skew_max: i64,
     domains_min: i64,
-    selector: LabelSelector,
+    /// None for a constraint without one, which speaks of no pod but still asks for the label of the node.
+    selector: Option<LabelSelector>,
     honors_affinity: bool,
     honors_taints: bool,
 }
 
 impl Constraint {
-    fn new(constraint: &TopologySpreadConstraint, pod: &PodInfo) -> Option<Constraint> {
-        let mut selector = constraint.label_selector.clone()?;
-        for key in constraint.match_label_keys.iter().flatten() {
-            if let Some(value) = pod.labels().and_then(|labels| labels.get(key)) {
-                selector.match_labels.get_or_insert_default().insert(key.clone(), value.clone());
+    fn new(constraint: &TopologySpreadConstraint, pod: &PodInfo) -> Constraint {
+        let mut selector = constraint.label_selector.clone();
+        if let Some(selector) = &mut selector {
+            for key in constraint.match_label_keys.iter().flatten() {
+                if let Some(value) = pod.labels().and_then(|labels| labels.get(key)) {
+                    selector.match_labels.get_or_insert_default().insert(key.clone(), value.clone());
+                }
             }
         }
-        Some(Constraint {
+        Constraint {
             key: constraint.topology_key.clone(),
             skew_max: constraint.max_skew.into(),
             domains_min: constraint.min_domains.unwrap_or(1).into(),
-            selector: compiled(Some(&selector))?,
+            selector: compiled(selector.as_ref()),
             honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
             honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
-        })
+        }
+    }
+
+    /// Whether the selector takes pods with these labels.
+    fn selects(&self, labels: Option<&Labels>) -> bool {
+        self.selector.as_ref().is_some_and(|selector| selects(selector, labels))
+    }
+
+    /// How many of the pods that are spread, and are not about to end, are on each node. A selector of everything counts nobody.
+    fn staying(&self, snapshot: &Snapshot, namespace: &str) -> Vec<u32> {
+        match &self.selector {
+            Some(selector) if !selector.matches_everything() => snapshot.staying(namespace, selector),
+            _ => snapshot.staying_nowhere(),
+        }
     }
 
     /// Whether the pods of that node count.
@@ -77,9 +95,7 @@ impl Constraint {
     }
 
     fn matches(&self, pod: &PodInfo, namespace: &str) -> bool {
-        pod.key.namespace == namespace
-            && pod.pod.metadata.deletion_timestamp.is_none()
-            && selects(&self.selector, pod.labels())
+        pod.key.namespace == namespace && pod.pod.metadata.deletion_timestamp.is_none() && self.selects(pod.labels())
     }
 }
 
@@ -88,18 +104,19 @@ impl PodTopologySpread {
         if let Some(own) = pod.spec().topology_spread_constraints.as_deref().filter(|own| !own.is_empty()) {
             let kind = if forbidding { "DoNotSchedule" } else { "ScheduleAnyway" };
             let own = own.iter().filter(|constraint| constraint.when_unsatisfiable == kind);
-            return own.filter_map(|constraint| Constraint::new(constraint, pod)).collect();
+            return own.map(|constraint| Constraint::new(constraint, pod)).collect();
         }
         let mut defaults = self.defaults.iter().filter(|(_, _, forbids)| *forbids == forbidding).peekable();
         if defaults.peek().is_none() {
             return Vec::new();
         }
-        let Some(selector) = default_selector(view, pod) else { return Vec::new() };
+        let selector = default_selector(view, pod).filter(|selector| !selector.matches_everything());
+        let Some(selector) = selector else { return Vec::new() };
         let constraint = |(key, skew_max, _): &(String, i64, bool)| Constraint {
             key: key.clone(),
             skew_max: *skew_max,
             domains_min: 1,
-            selector: selector.clone(),
+            selector: Some(selector.clone()),
             honors_affinity: true,
             honors_taints: false,
         };
@@ -170,7 +187,8 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Scoring::Skip;
         }
-        let needs_all = !self.system_defaults || pod.spec().topology_spread_constraints.is_some();
+        let own = pod.spec().topology_spread_constraints.as_ref().is_some_and(|own| !own.is_empty());
+        let needs_all = !self.system_defaults || own;
         let domains: Vec<Arc<Domains>> =
             constraints.iter().map(|constraint| view.snapshot.domains(&constraint.key)).collect();
         let mut even = Even { constraints: Vec::new(), domains, needs_all };
@@ -182,16 +200,7 @@ impl Plugin for PodTopologySpread {
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
-        match change {
-            Change::Node { .. } | Change::OwnUpdate { .. } => true,
-            Change::PlacedPod { old, new } => {
-                let same = |pod: &Option<std::sync::Arc<k8s_openapi::api::core::v1::Pod>>, namespace: &str| {
-                    pod.as_ref().is_some_and(|pod| pod.metadata.namespace.as_deref() == Some(namespace))
-                };
-                same(old, &pod.key.namespace) || same(new, &pod.key.namespace)
-            }
-            Change::Object { .. } => false,
-        }
+        hints::may_help(pod, change)
     }
 }
 
@@ -226,7 +235,7 @@ impl Places {
         snapshot: &Snapshot,
         pod: &PodInfo,
     ) -> Places {
-        let staying = snapshot.staying(&pod.key.namespace, &constraint.selector);
+        let staying = constraint.staying(snapshot, &pod.key.namespace);
         let mut counts = vec![None; domains.values.len()];
         if constraint.counts_everywhere(pod) && all.iter().all(|domains| domains.everywhere) {
             counts.fill(Some(0));
@@ -243,7 +252,7 @@ impl Places {
                 }
             }
         }
-        let itself = i64::from(selects(&constraint.selector, pod.labels()));
+        let itself = i64::from(constraint.selects(pod.labels()));
         Places { constraint, domains: domains.clone(), counts, least: Cell::new(None), itself }
     }
 
@@ -342,15 +351,17 @@ impl Even {
         pod: &PodInfo,
         feasible: &[&NodeInfo],
     ) -> Judged {
-        let staying = snapshot.staying(&pod.key.namespace, &constraint.selector);
+        let staying = constraint.staying(snapshot, &pod.key.namespace);
         let feasible = feasible.iter().filter(|node| !self.is_ignored(node));
         let skew_max = constraint.skew_max;
         if constraint.key == HOSTNAME {
             return Judged { skew_max, weight: weight(feasible.count()), counts: Counts::Nodes(staying) };
         }
         let mut counts = vec![None; domains.values.len()];
+        // Nodes without the label, where they may be chosen all the same, are one place more.
+        let nowhere = usize::from(feasible.clone().any(|node| domains.of(node.index).is_none()));
         feasible.filter_map(|node| domains.of(node.index)).for_each(|place| counts[place] = Some(0));
-        let weight = weight(counts.iter().flatten().count());
+        let weight = weight(counts.iter().flatten().count() + nowhere);
         let mut add = |node: NodeIndex, amount: i64| {
             if let Some(count) = domains.of(node).and_then(|place| counts[place].as_mut()) {
                 *count += amount;

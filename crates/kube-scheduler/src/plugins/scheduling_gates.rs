@@ -1,5 +1,7 @@
 //! SchedulingGates: a pod with gates is not even tried.
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::framework::{Change, Plugin};
 use crate::pod_info::PodInfo;
 
@@ -15,6 +17,7 @@ impl Plugin for SchedulingGates {
     }
 
     fn may_help(&self, _: &PodInfo, change: &Change) -> bool {
-        matches!(change, Change::OwnUpdate { .. })
+        let gated = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref()).is_some();
+        matches!(change, Change::OwnUpdate { old, new } if gated(old) && !gated(new))
     }
 }

@@ -1,7 +1,7 @@
 //! TaintToleration: taints keep pods away, unless they tolerate them.
 
 use component_helpers::taints::{first_untolerated, tolerates};
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{Node, Toleration};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Score, Scoring, View, normalize_by_largest};
 use crate::pod_info::PodInfo;
@@ -32,11 +32,14 @@ impl Plugin for TaintToleration {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new: Some(node), .. } => {
-                let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-                first_untolerated(taints, tolerations(pod), &FORBIDDING).is_none()
+            Change::Node { old, new: Some(node) } => {
+                let repels = |node: &Node| {
+                    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+                    first_untolerated(taints, tolerations(pod), &FORBIDDING).is_some()
+                };
+                !repels(node) && old.as_deref().is_none_or(repels)
             }
-            Change::OwnUpdate { .. } => true,
+            Change::OwnUpdate { .. } => change.changes_own_tolerations(),
             Change::Node { new: None, .. } | Change::PlacedPod { .. } | Change::Object { .. } => false,
         }
     }

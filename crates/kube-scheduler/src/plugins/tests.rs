@@ -14,6 +14,11 @@ use crate::pod_info::PodInfo;
 use crate::snapshot::{NodeInfo, Snapshot};
 use node_resources_fit::Strategy;
 
+mod balance;
+mod hints;
+mod limits;
+mod spread;
+
 const MEBIBYTE: i64 = 1024 * 1024;
 
 fn read<T: DeserializeOwned>(object: Value) -> T {
@@ -83,9 +88,15 @@ impl World {
 
     /// The scores of all nodes between 0 and 100, by their names; nothing where the plugin has no opinion.
     fn scores(&mut self, plugin: &dyn Plugin, pod: &PodInfo) -> Vec<i64> {
+        self.scores_without(plugin, pod, &[])
+    }
+
+    /// The same where these nodes cannot be chosen.
+    fn scores_without(&mut self, plugin: &dyn Plugin, pod: &PodInfo, out: &[&str]) -> Vec<i64> {
         self.snapshot.freeze();
         let view = View { snapshot: &self.snapshot, objects: &self.objects };
-        let mut nodes: Vec<&NodeInfo> = self.snapshot.nodes().collect();
+        let mut nodes: Vec<&NodeInfo> =
+            self.snapshot.nodes().filter(|node| !out.contains(&node.name.as_str())).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let Scoring::Ask(score) = plugin.score(view, pod, &nodes) else { return Vec::new() };
         let mut scores: Vec<i64> = nodes.iter().map(|node| score.score(node)).collect();
@@ -330,9 +341,14 @@ fn emptier_or_fuller_nodes_are_preferred() {
     assert_eq!(scores(&mut world, Strategy::LeastAllocated), [37, 50]);
     assert_eq!(scores(&mut world, Strategy::MostAllocated), [62, 50]);
     let line = vec![(0, 0), (100, 10)];
-    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(line)), [60, 50]);
-    let falling = vec![(0, 10), (50, 2), (100, 0)];
-    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(falling)), [15, 20]);
+    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(line)), [63, 50]);
+    let falling = vec![(0, 10), (100, 0)];
+    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(falling)), [38, 50]);
+    let broken = vec![(0, 10), (50, 2), (100, 0)];
+    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(broken)), [15, 20]);
+    // All of the CPU gives no score, and what gives none does not count.
+    let full = vec![(50, 10), (75, 0)];
+    assert_eq!(scores(&mut world, Strategy::RequestedToCapacityRatio(full)), [100, 100]);
     let weights = vec![("cpu".into(), 3), ("memory".into(), 1)];
     let weighed = node_resources_fit::NodeResourcesFit { weights, ..Default::default() };
     assert_eq!(world.scores(&weighed, &pod), [31, 50]);
@@ -552,7 +568,7 @@ fn disks_and_claims_of_one_user() {
     refused(&mut world, &plugin, &claiming("new"), &[]);
     world.objects.claims = Cache::holding([read(json!({"metadata": {"name": "alone", "namespace": "a"},
         "spec": {"accessModes": ["ReadWriteOncePod"]}}))]);
-    let why = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    let why = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
     let all = world.refusals(&plugin, &claiming("new"));
     assert_eq!(all.len(), 2, "no node can have it");
     assert!(all.values().all(|(reason, resolvable)| reason == why && *resolvable), "{all:?}");
@@ -582,7 +598,7 @@ fn volumes_are_used_in_their_zones() {
     world.objects.claims = Cache::holding(["one", "two", "old"].map(|name| read(bound_claim(name))));
     let why = "node(s) had no available volume zone";
     refused(&mut world, &plugin, &claimed("one"), &[("n2", why, false), ("n3", why, false)]);
-    refused(&mut world, &plugin, &claimed("two"), &[("n1", why, false)]);
+    refused(&mut world, &plugin, &claimed("two"), &[("n1", why, false), ("n3", why, false)]);
     refused(&mut world, &plugin, &claimed("old"), &[("n1", why, false), ("n3", why, false)]);
     refused(&mut world, &plugin, &pod("p", json!({}), json!({})), &[]);
 }
@@ -636,29 +652,19 @@ fn only_changes_that_may_help_wake_a_pod() {
     assert!(node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 80))));
     assert!(!node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 81))));
     let claim = |namespace: &str| Change::Object { kind: "PersistentVolumeClaim", key: Key::new(namespace, "c") };
-    assert!(volume_zone::VolumeZone.may_help(&bare, &claim("a")));
-    assert!(!volume_zone::VolumeZone.may_help(&bare, &claim("b")), "a claim of another namespace");
-    let own = Change::OwnUpdate { old: bare.pod.clone(), new: selecting.pod.clone() };
-    assert!(scheduling_gates::SchedulingGates.may_help(&bare, &own));
+    let user = claimed("c");
+    assert!(volume_zone::VolumeZone.may_help(&user, &claim("a")));
+    assert!(!volume_zone::VolumeZone.may_help(&user, &claim("b")), "a claim of another namespace");
+    assert!(!volume_zone::VolumeZone.may_help(&bare, &claim("a")), "a claim that it does not use");
     assert!(!scheduling_gates::SchedulingGates.may_help(&bare, &added(plain("n"))));
 }
 
-#[test]
-fn evenly_used_nodes_are_preferred() {
-    // The sums of upstream's tests: shares of 75 and 50 percent, then of 50 and 50.
-    let sized = |name: &str, cpu: &str| {
-        node(name, json!({}), json!({}), json!({"cpu": cpu, "memory": "10000", "pods": "9", "example.com/gpu": "4"}))
+/// Whether a plugin's scores depend on how much memory a node has.
+pub(crate) fn memory_counts(plugin: &dyn Plugin) -> bool {
+    let sized = |name: &str, memory: &str| {
+        node(name, json!({}), json!({}), json!({"cpu": "4", "memory": memory, "pods": "110"}))
     };
-    let mut world = World::new([sized("n1", "4000m"), sized("n2", "6000m")]);
-    let pod = asking(json!({"cpu": "3000m", "memory": "5000"}));
-    let plugin = balanced_allocation::BalancedAllocation::default();
-    assert_eq!(world.scores(&plugin, &pod), [87, 100]);
-    assert!(world.scores(&plugin, &asking(json!({}))).is_empty(), "who asks for nothing changes no balance");
-    // More than everything counts as everything.
-    assert_eq!(world.scores(&plugin, &asking(json!({"cpu": "100", "memory": "100000"}))), [100, 100]);
-    let resources = ["cpu", "memory", "example.com/gpu"].map(str::to_owned).to_vec();
-    let three = balanced_allocation::BalancedAllocation { resources };
-    let pod = asking(json!({"cpu": "3000m", "memory": "5000", "example.com/gpu": "1"}));
-    // Shares of 75, 50 and 25 percent: their standard deviation is 20.4 percent.
-    assert_eq!(world.scores(&three, &pod)[0], 79);
+    let mut world = World::new([sized("n1", "4Gi"), sized("n2", "64Gi")]);
+    let scores = world.scores(plugin, &asking(json!({"cpu": "1", "memory": "2Gi"})));
+    scores[0] != scores[1]
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use component_helpers::volumes::{claim_names, claim_spec};
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 use reconcile::Key;
 
+use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -41,12 +42,21 @@ impl Plugin for VolumeRestrictions {
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
-            Change::Node { new, .. } => new.is_some(),
-            Change::PlacedPod { old, new } => old.is_some() && new.is_none(),
-            Change::OwnUpdate { .. } => true,
-            Change::Object { kind, key } => *kind == "PersistentVolumeClaim" && key.namespace == pod.key.namespace,
+            Change::Node { old: None, new: Some(_) } => true,
+            Change::PlacedPod { old: Some(gone), new: None } => {
+                gone.metadata.namespace.as_deref() == Some(&pod.key.namespace) && shares_volumes(pod, gone)
+            }
+            Change::Object { kind: "PersistentVolumeClaim", key } => names_claim(pod, key),
+            Change::Node { .. } | Change::PlacedPod { .. } | Change::OwnUpdate { .. } | Change::Object { .. } => false,
         }
     }
+}
+
+/// Whether both use a disk that only one of them can have, or the same claim.
+fn shares_volumes(pod: &PodInfo, other: &Pod) -> bool {
+    let theirs = || other.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let clash = volumes(pod).any(|volume| theirs().any(|other| conflict(volume, other)));
+    clash || claim_names(other).any(|(theirs, _)| claim_names(&pod.pod).any(|(ours, _)| ours == theirs))
 }
 
 fn volumes(pod: &PodInfo) -> impl Iterator<Item = &Volume> {
@@ -110,7 +120,7 @@ impl Filter for Asked<'_> {
         match self.used {
             0 => Ok(()),
             _ => Err(Refusal::resolvable(
-                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",
+                "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
             )),
         }
     }

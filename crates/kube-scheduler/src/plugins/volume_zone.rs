@@ -3,6 +3,7 @@
 use component_helpers::volumes::{claim_names, is_bound, volume_name};
 use reconcile::Key;
 
+use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -29,8 +30,11 @@ impl Plugin for VolumeZone {
             let Some(volume) = volume else { continue };
             for (key, value) in volume.metadata.labels.iter().flatten() {
                 if LABELS.iter().any(|(now, before)| key == now || key == before) {
-                    // A volume in several zones lists them.
-                    places.push((key.clone(), value.split("__").map(str::to_owned).collect()));
+                    // A volume in several zones lists them; a list with a gap says nothing.
+                    let listed: Vec<String> = value.split("__").map(|zone| zone.trim().to_owned()).collect();
+                    if listed.iter().all(|zone| !zone.is_empty()) {
+                        places.push((key.clone(), listed));
+                    }
                 }
             }
         }
@@ -40,9 +44,8 @@ impl Plugin for VolumeZone {
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
-            Change::OwnUpdate { .. } => true,
-            Change::PlacedPod { .. } => false,
-            Change::Object { kind: "PersistentVolumeClaim", key } => key.namespace == pod.key.namespace,
+            Change::OwnUpdate { .. } | Change::PlacedPod { .. } => false,
+            Change::Object { kind: "PersistentVolumeClaim", key } => names_claim(pod, key),
             Change::Object { kind, .. } => matches!(*kind, "PersistentVolume" | "StorageClass"),
         }
     }
@@ -53,16 +56,17 @@ struct Places(Vec<(String, Vec<String>)>);
 impl Filter for Places {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
         let label = |key: &str| node.labels.get(key).map(String::as_str);
-        let either = |key: &str| {
-            let pair = LABELS.iter().find(|(now, before)| *now == key || *before == key);
-            label(key).or_else(|| pair.and_then(|(now, before)| label(now).or_else(|| label(before))))
-        };
         // A node that says nothing of places is everywhere.
-        if LABELS.iter().all(|(now, _)| either(now).is_none()) {
+        if LABELS.iter().all(|(now, before)| label(now).or_else(|| label(before)).is_none()) {
             return Ok(());
         }
+        // A volume of old may be on a node that has only the new label, but not the other way round.
+        let said = |key: &str| {
+            let renamed = LABELS.iter().find(|(_, before)| *before == key);
+            label(key).or_else(|| renamed.and_then(|(now, _)| label(now)))
+        };
         let here = |(key, values): &(String, Vec<String>)| {
-            either(key).is_some_and(|value| values.iter().any(|one| one == value))
+            said(key).is_some_and(|value| values.iter().any(|one| one == value))
         };
         if self.0.iter().all(here) { Ok(()) } else { Err(Refusal::final_("node(s) had no available volume zone")) }
     }

@@ -72,7 +72,11 @@ impl Plugin for DynamicResources {
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
-            Change::OwnUpdate { .. } => true,
+            // The names of claims that were made for the pod.
+            Change::OwnUpdate { old, new } => {
+                let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
+                claims(old) != claims(new)
+            }
             Change::PlacedPod { .. } => false,
             // Any claim may have let go of what this one waits for.
             Change::Object { kind, .. } => {

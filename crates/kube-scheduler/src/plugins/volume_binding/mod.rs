@@ -20,6 +20,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use machinery::quantity::Quantity;
 use reconcile::Key;
 
+use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Reservation, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -78,11 +79,8 @@ impl Plugin for VolumeBinding {
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
-            Change::OwnUpdate { .. } => true,
-            Change::PlacedPod { .. } => false,
-            Change::Object { kind: "PersistentVolumeClaim", key } => {
-                key.namespace == pod.key.namespace && claim_names(&pod.pod).any(|(name, _)| name == key.name)
-            }
+            Change::OwnUpdate { .. } | Change::PlacedPod { .. } => false,
+            Change::Object { kind: "PersistentVolumeClaim", key } => names_claim(pod, key),
             Change::Object { kind, .. } => {
                 matches!(*kind, "PersistentVolume" | "StorageClass" | "CSINode" | "CSIDriver" | "CSIStorageCapacity")
             }

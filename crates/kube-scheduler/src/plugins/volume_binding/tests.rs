@@ -156,7 +156,7 @@ fn only_one_pod_uses_a_claim_for_one_pod() {
     snapshot.add_pod(pod("first", &["alone"]), "n1");
     assert_eq!(
         outcome(&objects, &snapshot, &pod("second", &["alone"])),
-        "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode."
+        "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."
     );
 }
 
