@@ -153,6 +153,71 @@ async fn every_kind_is_listed_in_protobuf_as_in_json() {
     assert!(kinds > 20 && objects > 200, "{objects} objects of {kinds} kinds");
 }
 
+/// Every list of everything that is served, but for what changes by itself.
+async fn everything(client: &Client) -> Vec<(String, Value)> {
+    let groups = client.get("/apis").await.expect("an answer").json();
+    let groups = groups["groups"].as_array().expect("groups").clone();
+    let versions = groups.iter().flat_map(|group| group["versions"].as_array().expect("versions"));
+    let versions = versions.map(|version| version["groupVersion"].as_str().expect("a version").to_owned());
+    let mut all = Vec::new();
+    for version in versions.chain(["v1".to_owned()]) {
+        for (path, _) in listable(client, &version).await {
+            if path.ends_with("/leases") || path.ends_with("/events") || path.ends_with("/componentstatuses") {
+                continue;
+            }
+            let list = client.get(&path).await.expect("an answer").json();
+            all.push((path, list["items"].clone()));
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_is_stored_as_protobuf_is_read_as_it_was_written() {
+    let mut server =
+        Server::start_api(&["--storage-media-type=application/vnd.kubernetes.protobuf"]).expect("a server");
+    let client = server.client().expect("a client");
+    server.default_account("default").expect("an account");
+    for (path, object) in examples() {
+        let reply = client.post(path, &object).await.expect("an answer");
+        assert_eq!(reply.code, 201, "{path}: {}", reply.text());
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, dir) = (folder.path().join("snapshot"), folder.path().join("store"));
+    let program = testkit::server::binary().expect("knarr");
+    let saved = std::process::Command::new(program)
+        .args(["snapshot", "save"])
+        .arg(&file)
+        .arg("--data-dir")
+        .arg(server.data_dir())
+        .status();
+    assert!(saved.expect("it runs").success());
+    store::embedded::snapshot::restore(&file, &dir).expect("a snapshot");
+    let opened = store::embedded::EmbeddedStore::open(store::embedded::Config::new(dir)).expect("a store");
+    let request = store::RangeRequest { prefix: "/registry/".into(), ..Default::default() };
+    let entries = store::Store::range(&*opened, request).await.expect("values").entries;
+    let (binary, text): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.value.starts_with(b"k8s\0"));
+    assert!(binary.len() > 150, "{} values", binary.len());
+    for entry in text {
+        // As upstream has them, but for the ports of Services, which both read in either form.
+        let is_text = entry.key.contains("/api") || entry.key.starts_with("/registry/ranges/");
+        assert!(is_text, "{} is stored as {:?}", entry.key, entry.value);
+    }
+    let before = everything(&client).await;
+    server.restart().expect("it starts again");
+    let mut tries = 0..20;
+    loop {
+        let after = everything(&client).await;
+        let different = before.iter().zip(&after).find(|(one, other)| one != other);
+        match different {
+            None => break,
+            Some((one, other)) if tries.next().is_none() => panic!("{one:?}\n{other:?}"),
+            Some(_) => tokio::time::sleep(std::time::Duration::from_millis(250)).await,
+        }
+    }
+    assert!(before.len() > 50, "{} lists", before.len());
+}
+
 #[tokio::test]
 async fn long_lists_single_objects_and_watches() {
     const BIG: usize = 60;

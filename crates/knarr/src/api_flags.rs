@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use kube_apiserver::{audit, encryption};
+use kube_apiserver::{StorageMedia, audit, encryption};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -59,6 +59,11 @@ pub struct Flags {
     #[arg(long, env = "KNARR_ENCRYPTION_PROVIDER_CONFIG_AUTOMATIC_RELOAD", default_value_t = false,
         action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     encryption_provider_config_automatic_reload: bool,
+    /// Form in which objects of built-in kinds are stored: application/json, or application/vnd.kubernetes.protobuf as
+    /// upstream by default. Both are read.
+    #[arg(long, env = "KNARR_STORAGE_MEDIA_TYPE", default_value = "application/json",
+        value_parser = ["application/json", "application/vnd.kubernetes.protobuf"])]
+    storage_media_type: String,
 }
 
 impl Flags {
@@ -69,6 +74,11 @@ impl Flags {
             writing_max: self.max_mutating_requests_inflight,
             ..Default::default()
         }
+    }
+
+    pub fn storage_media(&self) -> StorageMedia {
+        let is_protobuf = self.storage_media_type == StorageMedia::Protobuf.name();
+        if is_protobuf { StorageMedia::Protobuf } else { StorageMedia::Json }
     }
 
     /// What is encrypted: as the file says.

@@ -147,7 +147,8 @@ impl Flags {
         use kube_apiserver::authz::Mode;
         let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
         let options = self.identity.options(defaults, self.admission.options(kube_apiserver::Options::default())?)?;
-        Ok(kube_apiserver::Options { encryption: self.encryption()?, ..options })
+        let (encryption, storage_media) = (self.encryption()?, self.api.storage_media());
+        Ok(kube_apiserver::Options { encryption, storage_media, ..options })
     }
 
     /// What is encrypted: as a file says, or as `knarr secrets-encrypt` was told.

@@ -71,6 +71,7 @@ pub fn flags(config: &Config) -> Flags {
     set("service-account-lookup", "true".into());
     set("service-cluster-ip-range", config.service_cidr.to_string());
     set("service-node-port-range", format!("{}-{}", config.node_ports.start(), config.node_ports.end()));
+    set("storage-media-type", options.storage_media.name().into());
     set("tls-cipher-suites", cipher_suites().join(","));
     set("tls-min-version", "VersionTLS12".into());
     set("token-auth-file", path(config.token_auth_file.as_deref()));

@@ -74,6 +74,7 @@ pub use managed::{Issued, Managed};
 pub use options::Options;
 pub use reduced::{GROUP as REDUCED_GROUP, PATHS as REDUCED_PATHS};
 pub use revisions::of as revisions_of;
+pub use stored::StorageMedia;
 
 /// What the tests of this crate reach into, and nobody else.
 #[doc(hidden)]

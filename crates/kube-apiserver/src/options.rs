@@ -7,6 +7,7 @@ use crate::admission;
 use crate::authn::{self, FrontProxy};
 use crate::authz::{self, Mode};
 use crate::encryption;
+use crate::stored::StorageMedia;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -37,6 +38,8 @@ pub struct Options {
     /// Whether pods may have privileged containers.
     pub allow_privileged: bool,
     pub front_proxy: FrontProxy,
+    /// In which form objects are stored.
+    pub storage_media: StorageMedia,
     /// What of the store is encrypted, and by what.
     pub encryption: encryption::Settings,
     /// Which of a node's addresses its kubelet is asked at.
@@ -59,6 +62,7 @@ impl Default for Options {
             admission_off: BTreeSet::new(),
             admission_on: BTreeSet::new(),
             admission: admission::Configuration::default(),
+            storage_media: StorageMedia::default(),
             encryption: encryption::Settings::default(),
             allow_privileged: true,
             front_proxy: FrontProxy::default(),

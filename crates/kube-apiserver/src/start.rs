@@ -78,7 +78,7 @@ async fn app(
     let (encryption, encrypting) =
         encryption::Encryption::load(&options.encryption, config.clock.clone(), shutdown).await?;
     let encrypted = encryption::Encrypted::new(store, encryption);
-    let cache = Cache::start(stored::Readable::wrap(encrypted.clone())).await?;
+    let cache = Cache::start(stored::Readable::wrap(encrypted.clone(), options.storage_media)).await?;
     let table = resources::built_in(&cache).await?;
     refuse_unreadable(&table)?;
     let settings = settings(config, https_port);

@@ -162,6 +162,7 @@ impl Flags {
             audit: self.limits.audit(),
             options: Options {
                 encryption: self.encryption()?,
+                storage_media: self.limits.storage_media(),
                 ..self.options()?
             },
             flags: self.file_flags(),

@@ -85,10 +85,6 @@ pub(super) const FLAGS: Table = &[
     ("shutdown-delay-duration", Only(&["0", "0s"], "knarr stops without a delay")),
     ("shutdown-send-retry-after", Only(&["false"], "knarr takes no more requests once it stops")),
     ("shutdown-watch-termination-grace-period", Only(&["0", "0s"], "knarr ends watches when it stops")),
-    (
-        "storage-media-type",
-        Only(&["application/json"], "knarr stores JSON; upstream's servers read it, and knarr theirs"),
-    ),
     ("strict-transport-security-directives", Only(&[""], "knarr sends no Strict-Transport-Security header")),
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];

@@ -1,7 +1,8 @@
 //! What other API servers have written into the same store, as this server reads it: protobuf as JSON, older versions as
-//! today's, and without the line break at the end. What this server has written itself passes through untouched.
+//! today's, and without the line break at the end. `media` says in which form this server writes.
 
 mod definition;
+mod media;
 
 use std::sync::Arc;
 
@@ -15,18 +16,20 @@ use store::{Change, Entry, Event, Expect, Range, RangeRequest, Revision, Store, 
 
 use crate::resources::Table;
 
+pub use media::StorageMedia;
+
 /// Before every protobuf value.
 const PROTOBUF: &[u8] = b"k8s\0";
 const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 /// How many keys a refusal names.
 const NAMED_MAX: usize = 20;
 
-/// A store whose values are all in the form that this server writes, as far as they can be read.
-pub struct Readable(Arc<dyn Store>);
+/// A store whose values are all JSON in today's versions, as far as they can be read, whatever it holds.
+pub struct Readable(Arc<dyn Store>, StorageMedia);
 
 impl Readable {
-    pub fn wrap(store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(Readable(store))
+    pub fn wrap(store: Arc<dyn Store>, media: StorageMedia) -> Arc<dyn Store> {
+        Arc::new(Readable(store, media))
     }
 }
 
@@ -42,6 +45,10 @@ impl Store for Readable {
     }
 
     async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError> {
+        let change = match change {
+            Change::Put { value, ttl } => Change::Put { value: self.1.encode(value), ttl },
+            Change::Delete => Change::Delete,
+        };
         Ok(match self.0.write_if(key, expect, change).await? {
             Written::Conflict(held) => Written::Conflict(held.map(entry)),
             done => done,
