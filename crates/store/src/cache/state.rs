@@ -271,11 +271,14 @@ impl State {
     fn damage(&mut self, key: Arc<str>, error: &DescribeError, revision: Revision, created: Revision) {
         let known = self.damaged.get(&key);
         let reason = error.to_string();
-        if known.is_none_or(|damage| damage.reason != reason) {
+        let is_undecrypted = matches!(error, DescribeError::Undecrypted(_));
+        // A missing key or plugin concerns every value of a resource; one line says it.
+        if is_undecrypted && self.damaged.values().any(|damage| damage.is_undecrypted) {
+            tracing::debug!(%key, %revision, %reason, "cannot decrypt stored value");
+        } else if known.is_none_or(|damage| damage.reason != reason) {
             tracing::error!(%key, %revision, %reason, "skipping stored value that cannot be decoded");
         }
         let created = known.map_or(created, |damage| damage.created.min(created));
-        let is_undecrypted = matches!(error, DescribeError::Undecrypted(_));
         self.damaged.insert(key, Damage { reason, revision, created, is_undecrypted });
     }
 
