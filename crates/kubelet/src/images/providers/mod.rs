@@ -34,7 +34,7 @@ const TOKEN_SECONDS: i64 = 3600;
 
 /// Why a provider gives nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProvideError {
+enum ProvideError {
     #[error("failed to get service account: {0}")]
     Account(#[source] kube::Error),
     #[error("failed to get service account token: {0}")]
