@@ -156,11 +156,17 @@ const CONVERSIONS: &[&str] =
 
 impl Expr {
     fn is_leaf(&self) -> bool {
-        match self {
-            Expr::Null | Expr::Bool(_) | Expr::Int(_) | Expr::Uint(_) | Expr::Double(_) => true,
-            Expr::Text(_) | Expr::Bytes(_) | Expr::Name(_) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Expr::Null
+                | Expr::Bool(_)
+                | Expr::Int(_)
+                | Expr::Uint(_)
+                | Expr::Double(_)
+                | Expr::Text(_)
+                | Expr::Bytes(_)
+                | Expr::Name(_)
+        )
     }
 
     /// Whether it is constant where its parts are.

@@ -177,6 +177,15 @@ fn each_place_has_variables_of_its_own() {
 }
 
 #[test]
+fn what_is_not_known_of_a_kind_may_be_anything() {
+    let schema = json!({"type": "object", "properties": {"at": {}, "list": {"type": "array", "items": {}}}});
+    let env = Env::of_admission(Type::of_schema(&schema, "Pod", true).expect("a schema"));
+    let told = Program::check("object.at > 1 && object.list[0].x == 'a' && object.metadata.name == ''", &env);
+    assert!(matches!(told, Ok(Type::Bool)), "{told:?}");
+    assert!(Program::check("object.nope == 1", &env).is_err());
+}
+
+#[test]
 fn old_values_may_be_optional() {
     let schema = schema();
     let env = Env::of_rules(&schema, false, true).expect("a schema");

@@ -6,6 +6,7 @@ use super::check::Checker;
 use super::error::Problem;
 use super::time;
 use super::types::Type;
+use crate::pattern::PatternError;
 
 /// The first and last second that a time can be: years have four digits.
 const TIME_MIN: i64 = -62_135_596_800;
@@ -151,6 +152,20 @@ impl<'a> Checker<'_, 'a> {
         }
         Ok(())
     }
+}
+
+/// The first pattern written out for `find` or `findAll` that is none. Upstream tells these when it prepares to run.
+pub(super) fn bad_pattern(node: &Node) -> Option<PatternError> {
+    if let Expr::Call(Some(_), name, arguments) = &node.expr
+        && matches!(&**name, "find" | "findAll")
+        && let Some(Node { expr: Expr::Text(text), .. }) = arguments.first()
+        && let Err(why) = crate::pattern::compile(text)
+    {
+        return Some(why);
+    }
+    let mut found = None;
+    node.expr.each_child(&mut |child| found = found.take().or_else(|| bad_pattern(child)));
+    found
 }
 
 /// The letter that says how to format, and what comes behind it.

@@ -47,6 +47,8 @@ use eval::{Evaluator, Scope};
 pub use types::Type;
 pub use value::Val;
 
+use crate::pattern::PatternError;
+
 /// Deeper expressions are refused, here and where they are evaluated.
 const DEPTH_MAX: usize = 250;
 
@@ -71,6 +73,11 @@ impl Program {
     pub fn check<'a>(text: &str, env: &Env<'a>) -> Result<Type<'a>, Issues> {
         let program = Program::parse(text)?;
         check::check(&program.root, env).map_err(|issues| Issues::new(text, issues))
+    }
+
+    /// Why an expression that fits its environment can still not be run: a pattern that is none.
+    pub fn bad_pattern(text: &str) -> Option<PatternError> {
+        literals::bad_pattern(&Program::parse(text).ok()?.root)
     }
 
     /// What a rule about values of that declaration can cost at most, as far as the schema bounds them.

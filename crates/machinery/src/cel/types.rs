@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::reach::unescaped;
 
@@ -87,7 +87,8 @@ impl<'a> Type<'a> {
     /// The values of a schema. Nothing where expressions cannot see such values; objects below it are named by the way
     /// to them. An object of the API itself has `apiVersion`, `kind` and `metadata` whatever its schema says.
     pub fn of_schema(schema: &'a Value, name: &str, is_root: bool) -> Option<Type<'a>> {
-        if is_int_or_string(schema) {
+        // A schema that says nothing is none of a definition: it stands for what is not known of a built-in kind.
+        if is_int_or_string(schema) || schema.as_object().is_some_and(Map::is_empty) {
             return Some(Type::Dyn);
         }
         let entry =
@@ -249,29 +250,24 @@ impl<'a> Object<'a> {
         if escaped(&property)? != field {
             return None;
         }
-        if is_root && !has_object_fields(schema) {
-            match property.as_str() {
-                "apiVersion" | "kind" => return Some(Type::Text),
-                "metadata" => {
-                    let name = format!("{}.metadata", self.name);
-                    return Some(Type::object(&name, vec![("name", Type::Text), ("generateName", Type::Text)]));
-                }
-                _ => {}
+        match property.as_str() {
+            "apiVersion" | "kind" if is_root => return Some(Type::Text),
+            "metadata" if is_root && !has_names(schema) => {
+                let name = format!("{}.metadata", self.name);
+                return Some(Type::object(&name, vec![("name", Type::Text), ("generateName", Type::Text)]));
             }
+            _ => {}
         }
         let found = schema.get("properties")?.get(&property)?;
         Type::of_schema(found, &format!("{}.{field}", self.name), is_embedded(found))
     }
 }
 
-/// Whether the schema itself declares what each object of the API has.
-fn has_object_fields(schema: &Value) -> bool {
-    let properties = &schema["properties"];
-    let names = &properties["metadata"]["properties"];
-    properties["metadata"]["type"] == "object"
-        && [&properties["kind"], &properties["apiVersion"], &names["name"], &names["generateName"]]
-            .iter()
-            .all(|field| field["type"] == "string")
+/// Whether the schema itself declares the metadata of its objects.
+fn has_names(schema: &Value) -> bool {
+    let metadata = &schema["properties"]["metadata"];
+    let is_text = |field: &str| metadata["properties"][field]["type"] == "string";
+    metadata["type"] == "object" && is_text("name") && is_text("generateName")
 }
 
 fn is_int_or_string(schema: &Value) -> bool {

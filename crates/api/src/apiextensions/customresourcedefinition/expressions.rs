@@ -99,8 +99,12 @@ fn compiles(rule: &Node, field: &'static str, env: &Env, errors: &mut Errors) ->
     };
     let detail = match Program::check(rule.text(field), env) {
         Err(why) => format!("{failed}: {why}"),
-        Ok(found) if is_wanted(&found) => return true,
-        Ok(_) => wrong.into(),
+        Ok(found) if !is_wanted(&found) => wrong.into(),
+        Ok(_) => match Program::bad_pattern(rule.text(field)) {
+            None => return true,
+            Some(why) if field == "rule" => format!("program instantiation failed: {why}"),
+            Some(why) => format!("messageExpression instantiation failed: {why}"),
+        },
     };
     errors.push(FieldError::new(Problem::Invalid, &rule.at(field).path, shown(rule), detail));
     false
@@ -179,6 +183,8 @@ mod tests {
         for rule in ["self.s == 'a'", "has(self.s) && self.n > 1", "self.s.startsWith('a')", "self.s in ['a']"] {
             assert_eq!(told(json!({"rule": rule})), "", "{rule}");
         }
+        let pattern = "program instantiation failed: error parsing regexp: unexpected ): `)`";
+        assert_eq!(told(json!({"rule": "self.s.find(')') == ''"})), pattern);
         let message = |expression: &str| told(json!({"rule": "true", "messageExpression": expression}));
         assert_eq!(message("1 + 1"), "messageExpression must evaluate to a string");
         assert_eq!(message("'a' + self.s"), "");
