@@ -61,6 +61,12 @@ impl Failure {
         causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
     }
 
+    /// Whether the server gives that reason among the causes.
+    pub(crate) fn has_cause(&self, reason: &str) -> bool {
+        let Failure::Status { status, .. } = self else { return false };
+        status["details"]["causes"].as_array().into_iter().flatten().any(|cause| cause["reason"] == reason)
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.reason() == "NotFound"
     }

@@ -65,6 +65,11 @@ async fn can_i(session: &Session) -> Result<()> {
         if !session.arguments().is_empty() {
             return Err(Failure::message("list option must be specified with no arguments"));
         }
+        if flags.on("quiet") || flags.on("all-namespaces") || !flags.text("subresource").is_empty() {
+            return Err(Failure::message(
+                "list option can't be specified with neither quiet, all-namespaces nor subresource options",
+            ));
+        }
         return list(session, namespace).await;
     }
     let (verb, what) = match session.arguments() {
@@ -80,14 +85,21 @@ async fn can_i(session: &Session) -> Result<()> {
 
 async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -> Result<()> {
     let flags = &session.flags;
-    if !KNOWN_VERBS.contains(&verb) {
-        terminal::errln(&format!("Warning: verb '{verb}' is not a known verb\n"));
-    }
+    let warn_unless = |known: bool| {
+        if !known {
+            terminal::errln(&format!("Warning: verb '{verb}' is not a known verb\n"));
+        }
+    };
     let spec = if what.starts_with('/') {
+        if !flags.text("subresource").is_empty() {
+            return Err(Failure::message("--subresource can not be used with NonResourceURL"));
+        }
+        warn_unless(PATH_VERBS.contains(&verb));
         json!({"nonResourceAttributes": {"path": what, "verb": verb}})
     } else {
         let (kind, name) = what.split_once('/').unwrap_or((what, ""));
         let (group, resource) = resource(session, kind, namespace).await;
+        warn_unless(flags.on("all-namespaces") || RESOURCE_VERBS.contains(&verb));
         let mut attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace});
         for (key, value) in [("name", name), ("subresource", flags.text("subresource"))] {
             if !value.is_empty() {
@@ -96,6 +108,9 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
         }
         json!({"resourceAttributes": attributes})
     };
+    if flags.on("no-headers") {
+        return Err(Failure::message("--no-headers cannot be set without --list specified"));
+    }
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
     let answer = session.send(&Call::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review)).await?;
     if !flags.on("quiet") {
@@ -104,29 +119,26 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
     if answer["status"]["allowed"] == true { Ok(()) } else { crate::exit(1) }
 }
 
-const KNOWN_VERBS: &[&str] = &[
-    "*",
+/// What upstream knows of resources, and of paths.
+const RESOURCE_VERBS: &[&str] = &[
     "get",
-    "delete",
     "list",
+    "watch",
     "create",
     "update",
     "patch",
-    "watch",
-    "proxy",
-    "redirect",
+    "delete",
     "deletecollection",
     "use",
     "bind",
+    "impersonate",
+    "*",
     "approve",
     "sign",
     "escalate",
-    "impersonate",
-    "put",
-    "post",
-    "head",
-    "options",
+    "attest",
 ];
+const PATH_VERBS: &[&str] = &["get", "put", "post", "head", "options", "delete", "patch", "*"];
 
 /// Group and resource that a word means. One that the server does not know is asked about all the same.
 async fn resource(session: &Session, kind: &str, namespace: &str) -> (String, String) {

@@ -38,16 +38,19 @@ struct Place {
     path: String,
 }
 
+const FORMAT: &str = "filespec must match the canonical format: [[namespace/]pod:]file/path";
+
 /// `path`, `pod:path`, `namespace/pod:path`.
 fn place(text: &str) -> Result<Place> {
-    // A slash before the colon and a dot or slash at the start make it a path of ours.
-    let Some((pod, path)) = text.split_once(':').filter(|(pod, _)| !pod.starts_with(['/', '.'])) else {
+    let Some((pod, path)) = text.split_once(':') else {
         return Ok(Place { pod: None, path: text.into() });
     };
+    // Upstream knows no path of ours with a colon in it.
     let pod = match pod.split('/').collect::<Vec<_>>()[..] {
+        [""] => return Err(Failure::message(FORMAT)),
         [pod] => (None, pod.to_string()),
         [namespace, pod] => (Some(namespace.to_string()), pod.to_string()),
-        _ => return Err(Failure::message("filespec must match the canonical format: [[namespace/]pod:]file/path")),
+        _ => return Err(Failure::message(FORMAT)),
     };
     Ok(Place { pod: Some(pod), path: path.into() })
 }
@@ -277,10 +280,15 @@ mod tests {
             assert_eq!(place(text).unwrap_or_else(|failure| panic!("{}", failure.text())), expected, "{text}")
         };
         check("/tmp/x", Place { pod: None, path: "/tmp/x".into() });
-        check("./a:b", Place { pod: None, path: "./a:b".into() });
+        check("a/b", Place { pod: None, path: "a/b".into() });
         check("web:/tmp/x", pod(None, "web", "/tmp/x"));
         check("team/web:x", pod(Some("team"), "web", "x"));
-        assert!(place("a/b/c:x").is_err());
+        check("web:", pod(None, "web", ""));
+        check("web:a:b", pod(None, "web", "a:b"));
+        check("./a:b", pod(Some("."), "a", "b"));
+        for bad in ["a/b/c:x", ":x", "/tmp/a:b"] {
+            assert_eq!(place(bad).unwrap_err().text(), FORMAT, "{bad}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::change::{Change, DRY_RUN, MERGE};
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::output;
 use crate::resource::Info;
 use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
@@ -63,6 +63,7 @@ impl Which {
 
 async fn run(session: &Session, which: Which) -> Result<()> {
     let flags = &session.flags;
+    check(flags, which)?;
     let change = Change::from(session)?;
     let mut query = Query { chunk: 500, ..Query::from(session) };
     // Pairs stand behind the resources; `key-` takes away.
@@ -75,7 +76,9 @@ async fn run(session: &Session, which: Which) -> Result<()> {
             which.singular()
         )));
     }
-    if query.arguments.is_empty() && !query.has_files() {
+    if flags.on("local") {
+        check_local(flags, which, &query)?;
+    } else if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(
             "one or more resources must be specified as <resource> <name> or <resource>/<name>",
         ));
@@ -88,11 +91,6 @@ async fn run(session: &Session, which: Which) -> Result<()> {
     let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
     if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
-    }
-    if flags.on("local") && !query.has_files() {
-        return Err(Failure::message(
-            "can only use local files by -f pod.yaml or --filename=pod.json when --local=true is set",
-        ));
     }
     let one = matches!(&wanted[..], [Wanted::Named { .. } | Wanted::Local(_)]);
     if !one && flags.given("resource-version") {
@@ -117,6 +115,35 @@ async fn run(session: &Session, which: Which) -> Result<()> {
     failure::all(failures)
 }
 
+/// Refuses flags that do not go together.
+fn check(flags: &Parsed, which: Which) -> Result<()> {
+    if which == Which::Annotations && flags.on("list") && flags.given("output") {
+        return Err(Failure::message("--list and --output may not be specified together"));
+    }
+    for other in ["selector", "field-selector"] {
+        if flags.on("all") && !flags.text(other).is_empty() {
+            return Err(Failure::message(format!("cannot set --all and --{other} at the same time")));
+        }
+    }
+    Ok(())
+}
+
+/// Files alone are changed without a server.
+fn check_local(flags: &Parsed, which: Which, query: &Query) -> Result<()> {
+    let example = if which == Which::Labels { "pod" } else { "rsrc" };
+    let files = format!("-f {example}.yaml or --filename={example}.json");
+    let why = if flags.text("dry-run") == "server" {
+        "cannot specify --local and --dry-run=server - did you mean --dry-run=client?".to_owned()
+    } else if !query.arguments.is_empty() {
+        format!("can only use local files by {files} when --local=true is set")
+    } else if !query.has_files() {
+        format!("one or more files must be specified as {files}")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::message(why))
+}
+
 type Pairs = Vec<(String, String)>;
 
 fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
@@ -125,12 +152,15 @@ fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
         match pair.split_once('=') {
             Some((key, value)) => {
                 let problems = machinery::names::label_value(value);
+                if which == Which::Labels && value.contains('=') {
+                    return Err(Failure::message(format!("invalid label spec: {pair}")));
+                }
                 if !problems.is_empty() && which == Which::Labels {
-                    return Err(Failure::message(format!("invalid label value: {pair:?}: {}", problems.join("; "))));
+                    return Err(Failure::message(format!("invalid label value: {pair:?}: {}", problems.join(";"))));
                 }
                 set.push((key.into(), value.into()));
             }
-            None => removed.push(pair.trim_end_matches('-').into()),
+            None => removed.push(pair.strip_suffix('-').unwrap_or(pair).into()),
         }
     }
     if let Some((key, _)) = set.iter().find(|(key, _)| removed.contains(key)) {
@@ -207,18 +237,29 @@ async fn update(
 
 /// Refuses to replace a value without `--overwrite`.
 fn check_overwrite(old: &Map<String, Value>, which: Which, set: &Pairs) -> Result<()> {
-    for (key, value) in set {
-        let Some(known) = old.get(key).and_then(Value::as_str).filter(|known| known != value) else { continue };
-        let has = format!("'{key}' already has a value ({known})");
-        return Err(Failure::message(match which {
-            Which::Labels => format!("{has}, and --overwrite is false"),
-            Which::Annotations => {
-                format!("--overwrite is false but found the following declared annotation(s): {has}")
-            }
-        }));
+    // Why a change was made may be told anew with every change.
+    let guarded = set.iter().filter(|(key, _)| which == Which::Labels || key != CHANGE_CAUSE);
+    let taken = guarded.filter_map(|(key, value)| {
+        let known = old.get(key).and_then(Value::as_str).filter(|known| known != value)?;
+        Some(format!("'{key}' already has a value ({known})"))
+    });
+    let taken: Vec<String> = taken.collect();
+    if taken.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(Failure::message(match (which, &taken[..]) {
+        (Which::Labels, [one]) => format!("{one}, and --overwrite is false"),
+        (Which::Labels, many) => {
+            let each: Vec<String> = many.iter().map(|one| format!("{one}, and --overwrite is false")).collect();
+            format!("[{}]", each.join(", "))
+        }
+        (Which::Annotations, many) => {
+            format!("--overwrite is false but found the following declared annotation(s): {}", many.join("; "))
+        }
+    }))
 }
+
+const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 
 /// New values, and null for what goes. What is as it should be is no change.
 fn changes(old: &Map<String, Value>, set: &Pairs, removed: &[String]) -> Map<String, Value> {
@@ -263,6 +304,11 @@ mod tests {
         assert_eq!(refused("a=b a-", Which::Labels), both);
         assert!(refused("a=b a-", Which::Annotations).ends_with("annotation(s) in the same command: a"));
         assert!(parse(&words("a=b/c"), Which::Annotations).is_ok());
+        assert_eq!(refused("a=b=c", Which::Labels), "invalid label spec: a=b=c");
+        let (set, _) = parse(&words("a=b=c"), Which::Annotations).unwrap();
+        assert_eq!(set, [("a".to_string(), "b=c".to_string())]);
+        // Only one dash is the sign.
+        assert_eq!(parse(&words("a--"), Which::Labels).unwrap().1, ["a-"]);
     }
 
     #[test]
@@ -288,6 +334,21 @@ mod tests {
         assert_eq!(refused, "'a' already has a value (1), and --overwrite is false");
         let refused = check_overwrite(old, Which::Annotations, &set("2")).unwrap_err().text();
         assert!(refused.starts_with("--overwrite is false but found the following declared annotation(s): 'a'"));
+        let old = json!({"a": "1", "b": "2", "kubernetes.io/change-cause": "first"});
+        let old = old.as_object().unwrap();
+        let both = vec![("a".to_string(), "x".to_string()), ("b".into(), "y".into())];
+        let told = |which| check_overwrite(old, which, &both).unwrap_err().text();
+        assert_eq!(
+            told(Which::Labels),
+            "['a' already has a value (1), and --overwrite is false, 'b' already has a value (2), and --overwrite is false]"
+        );
+        assert_eq!(
+            told(Which::Annotations),
+            "--overwrite is false but found the following declared annotation(s): 'a' already has a value (1); 'b' already has a value (2)"
+        );
+        let cause = vec![(CHANGE_CAUSE.to_string(), "second".to_string())];
+        assert!(check_overwrite(old, Which::Annotations, &cause).is_ok());
+        assert!(check_overwrite(old, Which::Labels, &cause).is_err());
     }
 
     #[test]

@@ -60,9 +60,12 @@ async fn run(session: &Session) -> Result<()> {
     if !flags.text("since-time").is_empty() && flags.seconds("since") != 0.0 {
         return Err(Failure::message("at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
-    if flags.on("all-containers") && !flags.text("container").is_empty() {
-        return Err(Failure::message("--all-containers=true should not be specified with container name"));
+    if flags.on("all-containers") && !container.is_empty() {
+        return Err(Failure::message(format!(
+            "--all-containers=true should not be specified with container name {container}"
+        )));
     }
+    check_numbers(flags, session.arguments().len())?;
     let mut sources = Vec::new();
     for pod in &pods {
         sources.extend(of_pod(pod, container, flags.on("all-containers"))?);
@@ -95,6 +98,22 @@ fn check(flags: &Parsed) -> Result<()> {
         return Err(Failure::Usage("only a selector (-l) or a POD name is allowed".into()));
     }
     time(flags.text("since-time"))
+}
+
+/// Refuses what no log has.
+fn check_numbers(flags: &Parsed, arguments: usize) -> Result<()> {
+    let why = if flags.given("container") && arguments == 2 {
+        "only one of -c or an inline [CONTAINER] arg is allowed"
+    } else if flags.integer("limit-bytes") < 0 {
+        "--limit-bytes must be greater than 0"
+    } else if flags.seconds("since") < 0.0 {
+        "--since must be greater than 0"
+    } else if flags.integer("tail") < -1 {
+        "--tail must be greater than or equal to -1"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::message(why))
 }
 
 /// The containers of a pod whose logs are wanted.

@@ -52,6 +52,9 @@ async fn run(session: &Session) -> Result<()> {
         })?,
         (patch, _) => patch.to_string(),
     };
+    if flags.on("local") && !session.arguments().is_empty() {
+        return Err(Failure::message("cannot specify --local and server resources"));
+    }
     let patch: Value = match machinery::codec::decode_yaml(text.as_bytes()) {
         Ok(decoded) => decoded.value,
         // What looks like JSON is the server's to judge.

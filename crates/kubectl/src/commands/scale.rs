@@ -38,6 +38,9 @@ async fn scale(session: &Session) -> Result<()> {
             "The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0",
         ));
     }
+    if flags.integer("current-replicas") < -1 {
+        return Err(Failure::message("The --current-replicas must specify an integer of -1 or greater"));
+    }
     let change = Change::from(session)?;
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
@@ -47,21 +50,20 @@ async fn scale(session: &Session) -> Result<()> {
     if !flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
-    let mut found = false;
+    let mut found = Vec::new();
     for wanted in wanted {
-        let infos = match session.fetch(&query, wanted).await {
-            Ok(infos) => infos,
-            Err(failure) => {
-                failures.push(failure);
-                continue;
-            }
-        };
-        for info in infos {
-            found = true;
-            scale_one(&change, &info).await?;
+        match session.fetch(&query, wanted).await {
+            Ok(infos) => found.extend(infos),
+            Err(failure) => failures.push(failure),
         }
     }
-    if !found && failures.is_empty() {
+    if !flags.text("resource-version").is_empty() && found.len() > 1 {
+        return Err(Failure::message("cannot use --resource-version with multiple resources"));
+    }
+    for info in &found {
+        scale_one(&change, info).await?;
+    }
+    if found.is_empty() && failures.is_empty() {
         return Err(Failure::message("no objects passed to scale"));
     }
     failure::all(failures)

@@ -49,35 +49,10 @@ fn compare(one: &Value, other: &Value) -> Ordering {
         }
         (Value::String(one), Value::String(other)) => match (Quantity::parse(one), Quantity::parse(other)) {
             (Ok(one), Ok(other)) => one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal),
-            _ => natural(one, other),
+            _ => one.cmp(other),
         },
         (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
         _ => one.to_string().cmp(&other.to_string()),
-    }
-}
-
-/// Numbers inside of texts count as numbers: `pod-2` before `pod-10`.
-fn natural(one: &str, other: &str) -> Ordering {
-    let (mut one, mut other) = (one, other);
-    loop {
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        let (left, right) = (digits(one), digits(other));
-        if left > 0 && right > 0 {
-            let (a, b) = (one[..left].trim_start_matches('0'), other[..right].trim_start_matches('0'));
-            let order = a.len().cmp(&b.len()).then(a.cmp(b));
-            if order.is_ne() {
-                return order;
-            }
-            (one, other) = (&one[left..], &other[right..]);
-            continue;
-        }
-        match (one.chars().next(), other.chars().next()) {
-            (None, None) => return Ordering::Equal,
-            (None, _) => return Ordering::Less,
-            (_, None) => return Ordering::Greater,
-            (Some(a), Some(b)) if a == b => (one, other) = (&one[a.len_utf8()..], &other[b.len_utf8()..]),
-            (Some(a), Some(b)) => return a.cmp(&b),
-        }
     }
 }
 
@@ -87,14 +62,45 @@ mod tests {
 
     use super::*;
 
+    /// The values of a field after sorting by it; `-` where there is none.
+    fn sorted(values: Value, by: &str) -> Vec<String> {
+        let mut items: Vec<Value> = values.as_array().cloned().unwrap_or_default();
+        items = items.into_iter().map(|value| if value.is_null() { json!({}) } else { json!({"v": value}) }).collect();
+        sort_objects(&mut items, by).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        let shown = |item: &Value| match &item["v"] {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        items.iter().map(shown).collect()
+    }
+
     #[test]
-    fn sorted_by_a_field() {
-        let mut items =
-            vec![json!({"n": "pod-10", "q": "1Gi"}), json!({"n": "pod-2", "q": "500Mi"}), json!({"q": "1"})];
-        sort_objects(&mut items, ".n").unwrap_or_else(|_| panic!());
-        assert_eq!(items[1]["n"], "pod-2");
-        sort_objects(&mut items, "{.q}").unwrap_or_else(|_| panic!());
-        assert_eq!(items[2]["q"], "1Gi");
-        assert!(sort_objects(&mut items, ".none").is_err());
+    fn texts_are_compared_letter_by_letter() {
+        assert_eq!(sorted(json!(["pod-2", "pod-10", "pod-1"]), ".v"), ["pod-1", "pod-10", "pod-2"]);
+        assert_eq!(sorted(json!(["b", "B", "a"]), "v"), ["B", "a", "b"]);
+        let times = json!(["2026-02-01T00:00:00Z", "2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z"]);
+        assert_eq!(sorted(times, "{.v}")[0], "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn amounts_are_compared_by_size() {
+        assert_eq!(sorted(json!(["1Gi", "500Mi", "1", "2k"]), ".v"), ["1", "2k", "500Mi", "1Gi"]);
+        assert_eq!(sorted(json!(["10", "9", "100m"]), ".v"), ["100m", "9", "10"]);
+        // One that is no amount makes both texts.
+        assert_eq!(sorted(json!(["9", "10x"]), ".v"), ["10x", "9"]);
+    }
+
+    #[test]
+    fn numbers_are_compared_by_size_and_nothing_comes_first() {
+        assert_eq!(sorted(json!([10, 9, null, 1.5]), ".v"), ["-", "1.5", "9", "10"]);
+    }
+
+    #[test]
+    fn a_field_that_nobody_has_is_an_error() {
+        let mut items = vec![json!({"v": 1})];
+        let failure = sort_objects(&mut items, ".none").unwrap_err();
+        assert_eq!(failure.text(), "couldn't find any field with path \"{.none}\" in the list of objects");
+        assert!(sort_objects(&mut [], ".none").is_ok());
     }
 }

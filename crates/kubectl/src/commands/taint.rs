@@ -40,9 +40,11 @@ async fn run(session: &Session) -> Result<()> {
             )));
         }
     }
+    let (all, selector) = (session.flags.on("all"), session.flags.text("selector"));
+    check_chosen(resources, all, selector)?;
     let query = Query {
-        arguments: resources.to_vec(),
-        selector: session.flags.text("selector").into(),
+        arguments: if all { resources[..1].to_vec() } else { resources.to_vec() },
+        selector: selector.into(),
         chunk: 500,
         ..Query::default()
     };
@@ -58,6 +60,18 @@ async fn run(session: &Session) -> Result<()> {
     failure::all(failures)
 }
 
+/// Nodes are named, selected, or all of them are meant expressly.
+fn check_chosen(resources: &[String], all: bool, selector: &str) -> Result<()> {
+    if all && !selector.is_empty() {
+        return Err(Failure::message("setting 'all' parameter with a non empty selector is prohibited"));
+    }
+    let named = resources.len() > 1 || resources.first().is_some_and(|first| first.contains('/'));
+    if !all && selector.is_empty() && !named {
+        return Err(Failure::message("at least one resource name must be specified since 'all' parameter is not set"));
+    }
+    Ok(())
+}
+
 /// What to add and what to take away.
 #[derive(Debug, Default, PartialEq)]
 struct Taints {
@@ -70,6 +84,9 @@ fn check(arguments: &[String]) -> Result<(&[String], Taints)> {
     let is_taint = |text: &String| text.contains(':') || text.contains('=') || text.ends_with('-');
     let first = arguments.iter().position(is_taint).unwrap_or(arguments.len());
     let (resources, taints) = arguments.split_at(first);
+    if let Some(stray) = taints.iter().find(|text| !is_taint(text)) {
+        return Err(Failure::message(format!("all resources must be specified before taint changes: {stray}")));
+    }
     if resources.is_empty() {
         return Err(Failure::message("one or more resources must be specified as <resource> <name>"));
     }
@@ -122,6 +139,10 @@ fn parse(texts: &[String]) -> Result<Taints> {
         if remove {
             taints.removed.push(taint);
         } else {
+            if taints.added.iter().any(|other| other["key"] == taint["key"] && other["effect"] == taint["effect"]) {
+                let shown = format!("{{{key} {value} {effect} <nil>}}");
+                return Err(Failure::Usage(format!("duplicated taints with the same key and effect: {shown}")));
+            }
             if !value.is_empty() {
                 taint["value"] = value.into();
             }

@@ -70,24 +70,24 @@ impl Until {
         Err(Failure::message(format!("unrecognized condition: {text:?}")))
     }
 
-    /// `{.a.b}` or `{.a.b}=value`; the value's own `=` are part of it.
+    /// `{.a.b}` or `{.a.b}=value`. Two `=` in a row are part of what they stand in.
     fn field(text: &str) -> Result<Until> {
-        let (path, value) =
-            match text.rfind('}').and_then(|end| Some((&text[..=end], text[end + 1..].strip_prefix('=')?))) {
-                Some((path, value)) => (path, Some(value)),
-                None if text.starts_with('{') => (text, None),
-                None => match text.split_once('=') {
-                    Some((path, value)) => (path, Some(value)),
-                    None => (text, None),
-                },
-            };
-        if value == Some("") {
+        let (path, value) = match &split(text)[..] {
+            [path] => (path.clone(), None),
+            [path, value] => (path.clone(), Some(value.trim_matches(['\'', '"']).to_owned())),
+            _ => {
+                return Err(Failure::message(
+                    "jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or --for=jsonpath='{.status.readyReplicas}'",
+                ));
+            }
+        };
+        let path = Template::relaxed(&path).map_err(Failure::of)?;
+        if value.as_deref() == Some("") {
             return Err(Failure::message(
                 "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3",
             ));
         }
-        let value = value.map(|value| value.trim_matches('\'').trim_matches('"').to_string());
-        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::of)?, value })
+        Ok(Until::Field { path, value })
     }
 
     /// Is it so? `None` is an object that is not there.
@@ -104,20 +104,36 @@ impl Until {
                 let found = path.values(object).map_err(Failure::of)?;
                 match (value, &found[..]) {
                     (_, []) => false,
-                    (None, found) => found.iter().any(|value| !value.is_null()),
-                    (Some(_), [_, _, ..]) => {
+                    (_, [_, _, ..]) => {
                         return Err(Failure::message("given jsonpath expression matches more than one value"));
                     }
+                    (None, [_]) => true,
                     (Some(_), [Value::Object(_) | Value::Array(_)]) => {
                         return Err(Failure::message(
                             "jsonpath leads to a nested object or list which is not supported",
                         ));
                     }
-                    (Some(wanted), [value]) => output::json::text(value) == *wanted,
+                    (Some(wanted), [value]) => output::custom_columns::shown(value).trim() == wanted.trim(),
                 }
             }
         })
     }
+}
+
+/// The parts between single `=`.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut rest) = (vec![String::new()], text);
+    while let Some(character) = rest.chars().next() {
+        let last = parts.len() - 1;
+        if let Some(after) = rest.strip_prefix("==") {
+            parts[last].push_str("==");
+            rest = after;
+            continue;
+        }
+        rest = &rest[character.len_utf8()..];
+        if character == '=' { parts.push(String::new()) } else { parts[last].push(character) }
+    }
+    parts
 }
 
 /// A condition counts only for the generation it was made for.
@@ -326,18 +342,39 @@ mod tests {
     }
 
     #[test]
-    fn values_may_hold_equal_signs() {
+    fn paths_and_values_are_parted_by_one_equal_sign() {
         let value = |text: &str| match Until::parse(text).unwrap() {
             Until::Field { value, .. } => value,
             _ => panic!("{text}"),
         };
-        assert_eq!(value("jsonpath={.a}=b=c"), Some("b=c".into()));
+        assert_eq!(value("jsonpath={.a}=b==c"), Some("b==c".into()));
         assert_eq!(value("jsonpath=.a=b"), Some("b".into()));
         assert_eq!(value("jsonpath={.a}"), None);
-        assert!(Until::parse("jsonpath={.a}=").is_err());
-        let nested = Until::parse("jsonpath={.a}=x").unwrap();
-        let failure = nested.met(Some(&json!({"a": {"b": 1}}))).unwrap_err();
-        assert_eq!(failure.text(), "jsonpath leads to a nested object or list which is not supported");
+        assert_eq!(value("jsonpath={.a}='b'"), Some("b".into()));
+        assert_eq!(value(r#"jsonpath={.a}="b"'"#), Some("b".into()));
+        assert_eq!(value(r#"jsonpath={.a[?(@.b=="c")].d}"#), None);
+        assert_eq!(value(r#"jsonpath={.a[?(@.b=="c")].d}=e"#), Some("e".into()));
+        let refused = |text: &str| Until::parse(text).unwrap_err().text();
+        let none =
+            "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3";
+        for text in ["jsonpath={.a}=", "jsonpath={.a}=''"] {
+            assert_eq!(refused(text), none, "{text}");
+        }
+        assert!(refused("jsonpath={.a}=b=c").starts_with("jsonpath wait format must be --for=jsonpath="));
+    }
+
+    #[test]
+    fn values_are_compared_as_go_prints_them() {
+        let object = json!({"text": " x ", "number": 3, "yes": true, "map": {"b": 1}, "many": [1, 2]});
+        let met = |text: &str| {
+            let until =
+                Until::parse(&format!("jsonpath={text}")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+            until.met(Some(&object)).map_err(|failure| failure.text())
+        };
+        assert_eq!(met("{.text}=x"), Ok(true));
+        assert_eq!(met("{.number}=3"), Ok(true));
+        assert_eq!(met("{.number}=3.0"), Ok(false));
+        assert_eq!(met("{.yes}=true"), Ok(true));
     }
 
     #[test]

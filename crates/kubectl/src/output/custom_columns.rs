@@ -4,7 +4,6 @@ use machinery::jsonpath::{self, Template};
 use serde_json::Value;
 
 use super::columns::Columns;
-use super::json;
 use crate::failure::{Failure, Result};
 
 pub(crate) struct CustomColumns {
@@ -70,11 +69,9 @@ impl CustomColumns {
     }
 }
 
+/// Without what would move the cursor of a terminal.
 fn cell(value: &Value) -> String {
-    match value {
-        Value::Object(_) | Value::Array(_) => shown(value),
-        other => json::text(other),
-    }
+    shown(value).replace('\x1b', "^[").replace('\r', "\\r")
 }
 
 /// Maps and lists as Go's `%v` prints them.
@@ -103,6 +100,35 @@ mod tests {
         let list = json!({"kind": "List", "items": [{"metadata": {"name": "a"}, "tags": ["x", "y"]}, {"metadata": {"name": "b"}}]});
         let text = columns.text(&list, true).unwrap_or_default();
         assert_eq!(text, "NAME   TAGS\na      x,y\nb      <none>\n");
-        assert!(CustomColumns::parse("NAME").is_err());
+        let refused = CustomColumns::parse("NAME").err().map(|failure| failure.text());
+        let why = "unexpected custom-columns spec: NAME, expected <header>:<json-path-expr>";
+        assert_eq!(refused.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn cells_are_as_go_prints_them() {
+        let object = json!({"kind": "X", "v": {"text": "a", "number": 1.5, "yes": true, "list": [1, "b", null],
+            "map": {"z": 1, "a": {"b": []}}, "escape": "\u{1b}[31m\r", "deep": [{"n": 1}, {"n": 2}]}});
+        let check = |path: &str, expected: &str| {
+            let columns =
+                CustomColumns::parse(&format!("V:{path}")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+            let text = columns.text(&object, false).unwrap_or_else(|failure| panic!("{}", failure.text()));
+            assert_eq!(text.trim_end(), expected, "{path}");
+        };
+        check(".v.text", "a");
+        check("v.number", "1.5");
+        check("{.v.yes}", "true");
+    }
+
+    #[test]
+    fn a_file_has_headers_above_paths() {
+        let parsed =
+            CustomColumns::parse_file("NAME  KIND\n.metadata.name .kind\n").unwrap_or_else(|_| panic!("parses"));
+        let object = json!({"kind": "X", "metadata": {"name": "a"}});
+        assert_eq!(parsed.text(&object, true).unwrap_or_default(), "NAME   KIND\na      X\n");
+        let refused =
+            |text: &str| CustomColumns::parse_file(text).err().map(|failure| failure.text()).unwrap_or_default();
+        assert!(refused("NAME").starts_with("invalid template, missing spec line."));
+        assert_eq!(refused("A B\n.a"), "number of headers (2) and field specifications (1) don't match");
     }
 }

@@ -1,7 +1,7 @@
 //! How objects are printed: `-o`.
 
 pub(crate) mod columns;
-mod custom_columns;
+pub(crate) mod custom_columns;
 pub(crate) mod json;
 pub(crate) mod kyaml;
 pub(crate) mod order;

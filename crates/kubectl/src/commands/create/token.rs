@@ -41,6 +41,9 @@ async fn run(session: &Session) -> Result<()> {
         }
         request["spec"]["expirationSeconds"] = (seconds as i64).into();
     }
+    if flags.list("audience").iter().any(String::is_empty) {
+        return Err(Failure::message("--audience must not be an empty string"));
+    }
     let kind = flags.text("bound-object-kind");
     for flag in ["bound-object-name", "bound-object-uid"] {
         if kind.is_empty() && !flags.text(flag).is_empty() {
@@ -48,11 +51,11 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     if !kind.is_empty() {
-        if flags.text("bound-object-name").is_empty() {
-            return Err(Failure::message("--bound-object-name is required if --bound-object-kind is provided"));
-        }
         if !["Pod", "Secret", "Node"].contains(&kind) {
             return Err(Failure::message("supported --bound-object-kind values are Node, Pod, Secret"));
+        }
+        if flags.text("bound-object-name").is_empty() {
+            return Err(Failure::message("--bound-object-name is required if --bound-object-kind is provided"));
         }
         request["spec"]["boundObjectRef"] =
             json!({"apiVersion": "v1", "kind": kind, "name": flags.text("bound-object-name")});

@@ -1,21 +1,23 @@
 //! `kubectl drain`: takes the pods of nodes away, so that nobody misses them.
 
+mod removal;
 mod verdict;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use serde_json::Value;
 
-use self::verdict::{Options, Verdict, verdict};
+use self::removal::Removal;
+use self::verdict::{Daemon, Options, Verdict, verdict};
 use super::change::{self, DRY_RUN, DryRun};
 use super::cordon::{dry_text, nodes, set_unschedulable};
-use super::wait::{self, Until};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::resource::Info;
 use crate::resource::mapping::Mapping;
-use crate::resource::select::{self, Query, SELECTOR};
+use crate::resource::select::{Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
@@ -48,57 +50,121 @@ async fn run(session: &Session) -> Result<()> {
     for node in &nodes {
         set_unschedulable(session, node, true, dry).await?;
     }
-    for (at, node) in nodes.iter().enumerate() {
-        match drain_in_time(session, node, dry).await {
+    let mut failed: Vec<(&str, String)> = Vec::new();
+    for node in &nodes {
+        match drain(session, node, dry).await {
             Ok(()) => terminal::outln(&format!("{} drained{}", node.shown(), dry_text(dry))),
-            Err(failure) => return Err(give_up(failure, &nodes[at..])),
+            // The other nodes may go all the same.
+            Err(failure) => {
+                let (name, why) = (node.name.as_str(), failure.text());
+                terminal::errln(&format!(
+                    "error: unable to drain node {name:?} due to error: {why}, continuing command..."
+                ));
+                failed.push((name, why));
+            }
         }
     }
-    Ok(())
+    if failed.is_empty() {
+        return Ok(());
+    }
+    terminal::errln("There are pending nodes to be drained:");
+    failed.iter().for_each(|(name, _)| terminal::errln(&format!(" {name}")));
+    let whys: Vec<String> = failed.into_iter().map(|(_, why)| why).collect();
+    Err(Failure::Plain(whys.join("\n")))
 }
 
-async fn drain_in_time(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
-    let draining = drain(session, node, dry);
-    let seconds = session.flags.seconds("timeout");
-    if seconds <= 0.0 {
-        return draining.await;
+/// Until when it may take, and how that is said; none for as long as it needs.
+#[derive(Clone, Copy)]
+struct Limit(Option<(tokio::time::Instant, f64)>);
+
+impl Limit {
+    fn of(session: &Session) -> Limit {
+        let seconds = session.flags.seconds("timeout");
+        let until = || tokio::time::Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or(DAY * 365);
+        Limit((seconds > 0.0).then(|| (until(), seconds)))
     }
-    let limited = tokio::time::timeout(Duration::from_secs_f64(seconds), draining).await;
-    limited.unwrap_or_else(|_| Err(Failure::message(format!("global timeout reached: {}", timeout_text(seconds)))))
+
+    fn is_over(self) -> Option<String> {
+        let (until, seconds) = self.0?;
+        (tokio::time::Instant::now() >= until).then(|| format!("global timeout reached: {}", timeout_text(seconds)))
+    }
+
+    async fn hold<T>(self, doing: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.0 {
+            None => doing.await,
+            Some((until, _)) => match tokio::time::timeout_at(until, doing).await {
+                Ok(done) => done,
+                Err(_) => Err(Failure::message("context deadline exceeded")),
+            },
+        }
+    }
 }
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a pod that may not be evicted yet is left alone.
+const EVICT_AGAIN: Duration = Duration::from_secs(5);
 
 fn timeout_text(seconds: f64) -> String {
     machinery::duration::written_positive(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-/// Tells of the nodes that are left.
-fn give_up(failure: Failure, left: &[Info]) -> Failure {
-    let why = failure.text();
-    if let Some(node) = left.first() {
-        let name = &node.name;
-        terminal::errln(&format!("error: unable to drain node {name:?} due to error: {why}, continuing command..."));
-    }
-    terminal::errln("There are pending nodes to be drained:");
-    left.iter().for_each(|node| terminal::errln(&format!(" {}", node.name)));
-    Failure::Plain(why)
-}
-
 async fn drain(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
     let mapping = session.mapping("pods").await?;
-    let leaving = sort_out(session, fetch(session, &mapping, node).await?).await?;
-    for pod in &leaving {
-        announce(session, pod, dry);
-        if dry == DryRun::No {
-            evict(session, pod).await?;
-        }
+    let Sorted { leaving, warnings } = sort_out(session, fetch(session, &mapping, node).await?).await?;
+    if !warnings.is_empty() {
+        terminal::warn(&warnings.join("; "));
     }
-    if dry != DryRun::No {
+    if dry == DryRun::Client {
+        leaving.iter().for_each(|pod| terminal::outln(&format!("evicting pod {} (dry run)", shown(pod))));
         return Ok(());
     }
-    for pod in leaving {
-        wait_for_end(session, &mapping, pod).await?;
+    let removal = Removal { session, mapping: &mapping, dry, limit: Limit::of(session) };
+    let outcome = if session.flags.on("disable-eviction") {
+        removal.delete_all(leaving).await
+    } else {
+        // Each by itself: one that a budget holds back is in nobody's way.
+        let all = futures::future::join_all(leaving.into_iter().map(|pod| removal.evict(pod))).await;
+        together(all.into_iter().filter_map(Result::err).collect())
+    };
+    if let Err(failure) = &outcome {
+        tell_pending(session, &mapping, node, failure).await;
     }
-    Ok(())
+    outcome
+}
+
+/// Several errors as upstream joins them.
+fn together(failures: Vec<Failure>) -> Result<()> {
+    let mut texts: Vec<String> = Vec::new();
+    for text in failures.iter().map(Failure::text) {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match &texts[..] {
+        [] => Ok(()),
+        [one] => Err(Failure::message(one)),
+        many => Err(Failure::message(format!("[{}]", many.join(", ")))),
+    }
+}
+
+/// Names the pods that are still there.
+async fn tell_pending(session: &Session, pods: &Mapping, node: &Info, failure: &Failure) {
+    let left = async { sort_out(session, fetch(session, pods, node).await?).await };
+    match left.await {
+        Ok(Sorted { leaving, .. }) if leaving.is_empty() => {}
+        Ok(Sorted { leaving, .. }) => {
+            terminal::errln(&format!(
+                "There are pending pods in node {:?} when an error occurred: {}",
+                node.name,
+                failure.text()
+            ));
+            leaving.iter().for_each(|pod| terminal::errln(&format!("pod/{}", name_of(pod).1)));
+        }
+        Err(failure) => terminal::errln(&format!(
+            "Following errors occurred while getting the list of pods to delete:\n{}",
+            failure.text()
+        )),
+    }
 }
 
 async fn fetch(session: &Session, pods: &Mapping, node: &Info) -> Result<Vec<Value>> {
@@ -111,19 +177,31 @@ async fn fetch(session: &Session, pods: &Mapping, node: &Info) -> Result<Vec<Val
     session.list(pods, "", &query).await
 }
 
-/// The pods that go; an error where one is in the way.
-async fn sort_out(session: &Session, pods: Vec<Value>) -> Result<Vec<Value>> {
+fn options(session: &Session) -> Options {
     let flags = &session.flags;
-    let options = Options {
+    Options {
         force: flags.on("force"),
         ignore_daemon_sets: flags.on("ignore-daemonsets"),
         delete_data: flags.on("delete-emptydir-data"),
-    };
+        skip_deleted_seconds: flags.integer("skip-wait-for-delete-timeout"),
+    }
+}
+
+/// The pods that go, and what is to be said of some.
+struct Sorted {
+    leaving: Vec<Value>,
+    warnings: Vec<String>,
+}
+
+/// An error where a pod is in the way.
+async fn sort_out(session: &Session, pods: Vec<Value>) -> Result<Sorted> {
+    let (options, now) = (options(session), Timestamp::now());
     let (mut refused, mut warned) = (Reasons::default(), Reasons::default());
     let mut leaving = Vec::new();
     for pod in pods {
         let shown = shown(&pod);
-        match verdict(&pod, options, daemon_gone(session, &pod).await) {
+        let daemon = look_for_daemon(session, &pod).await;
+        match verdict(&pod, options, daemon.as_ref(), now) {
             Verdict::Leave => {}
             Verdict::Evict => leaving.push(pod),
             Verdict::Warn(why) => {
@@ -131,25 +209,22 @@ async fn sort_out(session: &Session, pods: Vec<Value>) -> Result<Vec<Value>> {
                 leaving.push(pod);
             }
             Verdict::LeaveAndWarn(why) => warned.add(why, shown),
-            Verdict::Refuse(why) => refused.add(why, shown),
+            Verdict::Refuse(why) => refused.add(&why, shown),
         }
     }
     refused.refuse()?;
-    if !warned.0.is_empty() {
-        terminal::warn(&warned.texts().join("; "));
-    }
-    Ok(leaving)
+    Ok(Sorted { leaving, warnings: warned.texts() })
 }
 
 /// Pods by what is said of them, in the order it was first said.
 #[derive(Default)]
-struct Reasons(Vec<(&'static str, Vec<String>)>);
+struct Reasons(Vec<(String, Vec<String>)>);
 
 impl Reasons {
-    fn add(&mut self, why: &'static str, pod: String) {
-        match self.0.iter_mut().find(|(known, _)| *known == why) {
+    fn add(&mut self, why: &str, pod: String) {
+        match self.0.iter_mut().find(|(known, _)| known == why) {
             Some((_, pods)) => pods.push(pod),
-            None => self.0.push((why, vec![pod])),
+            None => self.0.push((why.to_owned(), vec![pod])),
         }
     }
 
@@ -176,75 +251,14 @@ fn shown(pod: &Value) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Whoever deletes instead of evicting hears of it once it is done.
-fn announce(session: &Session, pod: &Value, dry: DryRun) {
-    let deletes = session.flags.on("disable-eviction");
-    if deletes && dry == DryRun::No {
-        return;
-    }
-    let word = if deletes { "deleting" } else { "evicting" };
-    terminal::outln(&format!("{word} pod {}{}", shown(pod), dry_text(dry)));
-}
-
-async fn wait_for_end(session: &Session, pods: &Mapping, pod: Value) -> Result<()> {
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_string();
-    let info = select::info_of(pods, pod);
-    wait::one(session, &info, &Until::Deleted { uid }, None).await?;
-    let word = if session.flags.on("disable-eviction") { "deleted" } else { "evicted" };
-    terminal::outln(&format!("pod/{} {word}", info.name));
-    Ok(())
-}
-
-async fn daemon_gone(session: &Session, pod: &Value) -> bool {
-    let owner = pod["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|owner| owner["controller"] == true && owner["kind"] == "DaemonSet");
-    let Some(owner) = owner else { return false };
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-    let path =
-        format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{}", owner["name"].as_str().unwrap_or_default());
-    matches!(session.send(&Call::get(path)).await, Err(failure) if failure.is_not_found())
-}
-
-/// A budget may forbid it for now; then it is tried again.
-async fn evict(session: &Session, pod: &Value) -> Result<()> {
-    let flags = &session.flags;
-    let (namespace, name) = (
-        pod["metadata"]["namespace"].as_str().unwrap_or_default(),
-        pod["metadata"]["name"].as_str().unwrap_or_default(),
-    );
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let mut options = json!({});
-    if flags.integer("grace-period") >= 0 {
-        options["gracePeriodSeconds"] = flags.integer("grace-period").into();
-    }
-    loop {
-        let call = if flags.on("disable-eviction") {
-            Call::delete(&path, &options)
-        } else {
-            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}, "deleteOptions": options});
-            Call::post(format!("{path}/eviction"), &eviction)
-        };
-        match session.send(&call).await {
-            Ok(_) => return Ok(()),
-            Err(failure) if failure.is_not_found() => return Ok(()),
-            Err(failure) if failure.reason() == "TooManyRequests" => {
-                terminal::errln(&format!(
-                    "error when evicting pods/{name:?} -n {namespace:?} (will retry after 5s): {}",
-                    failure.text()
-                ));
-                tokio::time::sleep(Duration::from_secs(5)).await;
-            }
-            Err(failure) => {
-                return Err(Failure::message(format!(
-                    "error when evicting pods/{name:?} -n {namespace:?}: {}",
-                    failure.text()
-                )));
-            }
-        }
-    }
+async fn look_for_daemon(session: &Session, pod: &Value) -> Option<Daemon> {
+    let (namespace, name) = (name_of(pod).0, verdict::daemon_of(pod)?);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
+    Some(match session.send(&Call::get(path)).await {
+        Ok(_) => Daemon::There,
+        Err(failure) if failure.is_not_found() => Daemon::Gone(failure.text()),
+        Err(failure) => Daemon::Unknown(failure.text()),
+    })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub(crate) async fn run(session: &Session) -> Result<()> {
     failure::all(failures)?;
     let format = Format::from(&session.flags, false)?;
     let wanted = session.flags.integer("revision");
+    super::check_revision(session)?;
     for info in infos {
         let revisions = revisions(session, &info).await?;
         let shown = format!("{} ", info.shown());

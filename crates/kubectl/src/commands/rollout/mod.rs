@@ -85,6 +85,15 @@ const STATUS_FLAGS: &[Flag] = &[
 const HISTORY_FLAGS: &[Flag] = &[Flag::integer("revision", "0", "Show the details of this revision.")];
 const UNDO_FLAGS: &[Flag] = &[Flag::integer("to-revision", "0", "The revision to go back to; 0 for the one before.")];
 
+/// Revisions begin with 1; 0 stands for the newest.
+fn check_revision(session: &Session) -> Result<()> {
+    let revision = session.flags.integer("revision");
+    if revision < 0 {
+        return Err(Failure::message(format!("revision must be a positive integer: {revision}")));
+    }
+    Ok(())
+}
+
 /// What the command line names. These commands may mean all of a kind without saying so.
 async fn chosen(session: &Session, lists: bool) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { chunk: 500, ..Query::from(session) };

@@ -10,6 +10,7 @@ use crate::session::{Call, Session};
 use crate::terminal;
 
 pub(crate) async fn run(session: &Session) -> Result<()> {
+    super::check_revision(session)?;
     let (infos, failures) = super::chosen(session, true).await?;
     failure::all(failures)?;
     let seconds = session.flags.seconds("timeout");
@@ -182,10 +183,11 @@ fn stateful_set(object: &Value) -> Progress {
         return waiting(format!("Waiting for {} pods to be ready...", wanted - ready));
     }
     let updated = number(&status["updatedReplicas"]);
-    let partition = number(&spec["updateStrategy"]["rollingUpdate"]["partition"]);
-    if partition > 0 {
-        let wanted = wanted - partition;
-        return if updated < wanted {
+    let rolling = &spec["updateStrategy"]["rollingUpdate"];
+    // The API server fills this in, so that every rolling update is told as one with a partition.
+    if rolling.is_object() {
+        let wanted = wanted - number(&rolling["partition"]);
+        return if updated < wanted && rolling["partition"].is_number() {
             waiting(format!(
                 "Waiting for partitioned roll out to finish: {updated} out of {wanted} new pods have been updated..."
             ))
@@ -269,8 +271,11 @@ mod tests {
 
     #[test]
     fn stateful_sets_wait_for_pods_then_for_the_revision() {
-        let check = |partition: i64, status: Value, text: &str, done: bool| {
-            let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
+        let check = |partition: Option<i64>, status: Value, text: &str, done: bool| {
+            let mut rolling = json!({"type": "RollingUpdate"});
+            if let Some(partition) = partition {
+                rolling["rollingUpdate"] = json!({"partition": partition});
+            }
             let object = json!({
                 "metadata": {"name": "db", "generation": 1},
                 "spec": {"replicas": 3, "updateStrategy": rolling},
@@ -278,18 +283,26 @@ mod tests {
             });
             assert_eq!(told("statefulsets", &object), (format!("{text}\n"), done));
         };
-        check(0, json!({}), "Waiting for statefulset spec update to be observed...", false);
-        check(0, json!({"observedGeneration": 1, "readyReplicas": 1}), "Waiting for 2 pods to be ready...", false);
+        check(Some(0), json!({}), "Waiting for statefulset spec update to be observed...", false);
+        check(
+            Some(0),
+            json!({"observedGeneration": 1, "readyReplicas": 1}),
+            "Waiting for 2 pods to be ready...",
+            false,
+        );
         let ready = |updated: i64, old: &str| {
             json!({"observedGeneration": 1, "readyReplicas": 3, "currentReplicas": 3, "updatedReplicas": updated,
                 "updateRevision": "b", "currentRevision": old})
         };
         let partitioned = "Waiting for partitioned roll out to finish: 0 out of 1 new pods have been updated...";
-        check(2, ready(0, "a"), partitioned, false);
-        check(2, ready(1, "a"), "partitioned roll out complete: 1 new pods have been updated...", true);
+        check(Some(2), ready(0, "a"), partitioned, false);
+        check(Some(2), ready(1, "a"), "partitioned roll out complete: 1 new pods have been updated...", true);
         let moving = "waiting for statefulset rolling update to complete 1 pods at revision b...";
-        check(0, ready(1, "a"), moving, false);
-        check(0, ready(3, "b"), "statefulset rolling update complete 3 pods at revision b...", true);
+        let usual = "Waiting for partitioned roll out to finish: 1 out of 3 new pods have been updated...";
+        check(Some(0), ready(1, "a"), usual, false);
+        check(Some(0), ready(3, "b"), "partitioned roll out complete: 3 new pods have been updated...", true);
+        check(None, ready(1, "a"), moving, false);
+        check(None, ready(3, "b"), "statefulset rolling update complete 3 pods at revision b...", true);
     }
 
     #[test]

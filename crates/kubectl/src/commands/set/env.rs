@@ -40,12 +40,22 @@ async fn env(session: &Session) -> Result<()> {
     let arguments = session.arguments();
     let first = arguments.iter().position(is_pair).unwrap_or(arguments.len());
     let (resources, pairs) = arguments.split_at(first);
+    if !pairs.iter().all(is_pair) {
+        let words = arguments.join(" ");
+        return Err(Failure::message(format!("all resources must be specified before environment changes: {words}")));
+    }
     let pairs: Vec<String> = pairs.iter().cloned().chain(flags.list("env")).collect();
     let mut variables = parse(&pairs, || Ok(String::from_utf8_lossy(&terminal::input()?).into_owned()))?;
     if resources.is_empty() && !flags.given("filename") {
         return Err(Failure::message(
             "one or more resources must be specified as <resource> <name> or <resource>/<name>",
         ));
+    }
+    if flags.on("list") && flags.given("output") {
+        return Err(Failure::message("--list and --output may not be specified together"));
+    }
+    if flags.given("keys") && flags.text("from").is_empty() {
+        return Err(Failure::message("when specifying --keys, a configmap or secret must be provided with --from"));
     }
     variables.check()?;
     variables.set.extend(from(session).await?);

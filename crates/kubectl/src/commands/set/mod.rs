@@ -159,6 +159,11 @@ async fn image(session: &Session) -> Result<()> {
         session.wanted(&Query { arguments: resources.to_vec(), ..Query::from(session) }).await?;
         return Err(Failure::message("at least one image update is required"));
     }
+    if pairs.len() > 1 && pairs.iter().any(|pair| pair.starts_with("*=")) {
+        return Err(Failure::message(
+            "all containers are already specified by *, but saw more than one container_name=container_image pairs",
+        ));
+    }
     let (infos, mut failures) = chosen(session, resources).await?;
     for before in infos {
         let mut after = before.clone();

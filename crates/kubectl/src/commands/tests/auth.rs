@@ -53,6 +53,18 @@ fn what_looks_wrong_is_warned_of() {
         refuses(line, two);
     }
     refuses("auth can-i --list get pods", "list option must be specified with no arguments");
+    let list = "list option can't be specified with neither quiet, all-namespaces nor subresource options";
+    for flag in ["-q", "-A", "--subresource=log"] {
+        refuses(&format!("auth can-i --list {flag}"), list);
+    }
+    refuses("auth can-i get /healthz --subresource=log", "--subresource can not be used with NonResourceURL");
+    refuses("auth can-i get /healthz --no-headers", "--no-headers cannot be set without --list specified");
+    // Paths and resources have verbs of their own.
+    assert_eq!(warned("post /healthz"), "");
+    assert_eq!(warned("list /healthz"), "Warning: verb 'list' is not a known verb\n\n");
+    assert_eq!(warned("post pods"), "Warning: verb 'post' is not a known verb\n\n");
+    assert_eq!(warned("post pods -A"), "");
+    assert_eq!(warned("attest pods"), "");
 }
 
 #[test]

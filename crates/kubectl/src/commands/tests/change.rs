@@ -182,3 +182,47 @@ fn replacing_puts_the_file_in_the_place_of_the_object() {
         format!("Error from server (NotFound): error when replacing \"{file}\": configmaps \"a\" not found\n");
     ended_badly(&gone, &sentence);
 }
+
+#[test]
+fn flags_of_labels_and_annotations_that_do_not_go_together_are_refused() {
+    for command in ["label", "annotate"] {
+        refuses(&format!("{command} pods --all -l a=b c=d"), "cannot set --all and --selector at the same time");
+        let fields = "cannot set --all and --field-selector at the same time";
+        refuses(&format!("{command} pods --all --field-selector=a=b c=d"), fields);
+        let server = "cannot specify --local and --dry-run=server - did you mean --dry-run=client?";
+        refuses(&format!("{command} --local --dry-run=server a=b"), server);
+    }
+    let local = "can only use local files by -f pod.yaml or --filename=pod.json when --local=true is set";
+    refuses("label --local pods x a=b", local);
+    refuses("annotate --local pods x a=b", &local.replace("pod", "rsrc"));
+    refuses("label --local a=b", "one or more files must be specified as -f pod.yaml or --filename=pod.json");
+    refuses("annotate --local a=b", "one or more files must be specified as -f rsrc.yaml or --filename=rsrc.json");
+    refuses("annotate pods x --list -o yaml", "--list and --output may not be specified together");
+    refuses("label pods x a=b=c", "invalid label spec: a=b=c");
+}
+
+#[test]
+fn scaling_is_asked_for_in_numbers_that_are() {
+    let negative = "The --current-replicas must specify an integer of -1 or greater";
+    refuses("scale deployment/web --replicas=1 --current-replicas=-2", negative);
+    let two = [deployment("web"), deployment("api")];
+    let ran = Fake::new().objects(DEPLOYMENTS, &two).run("scale deployment web api --replicas=1 --resource-version=4");
+    ended_badly(&ran, "error: cannot use --resource-version with multiple resources\n");
+    assert!(ran.lines().iter().all(|line| line.starts_with("GET ")), "{:?}", ran.lines());
+}
+
+#[test]
+fn a_patch_of_files_names_no_objects() {
+    refuses("patch --local pods web -p {}", "cannot specify --local and server resources");
+}
+
+#[test]
+fn tokens_are_for_somebody() {
+    refuses("create token x --audience=", "--audience must not be an empty string");
+    let kinds = "supported --bound-object-kind values are Node, Pod, Secret";
+    refuses("create token x --bound-object-kind=Service", kinds);
+    let name = "--bound-object-name is required if --bound-object-kind is provided";
+    refuses("create token x --bound-object-kind=Pod", name);
+    let uid = "--bound-object-uid can only be set if --bound-object-kind is provided";
+    refuses("create token x --bound-object-uid=1", uid);
+}

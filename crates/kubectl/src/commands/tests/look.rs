@@ -148,3 +148,18 @@ fn a_command_that_is_none_has_neighbors() {
     let ran = Fake::new().run("get --nothing");
     assert_eq!(ran.err, "error: unknown flag: --nothing\nSee 'kubectl get --help' for usage.\n");
 }
+
+#[test]
+fn logs_have_no_negative_numbers() {
+    let check = |flags: &str, expected: &str| {
+        let ran = Fake::new().objects(PODS, &[pod("web")]).run(&format!("logs web {flags}"));
+        ended_badly(&ran, &format!("error: {expected}\n"));
+    };
+    check("--limit-bytes=-1", "--limit-bytes must be greater than 0");
+    check("--since=-5s", "--since must be greater than 0");
+    check("--tail=-2", "--tail must be greater than or equal to -1");
+    check("main -c main", "only one of -c or an inline [CONTAINER] arg is allowed");
+    let all = "--all-containers=true should not be specified with container name main";
+    check("-c main --all-containers", all);
+    check("main --all-containers", all);
+}

@@ -63,6 +63,13 @@ fn taints_that_cannot_be_are_refused() {
     check("taint nodes n1 a=b:NoSchedule a:NoSchedule-", both);
     check("taint pods x a=b:NoSchedule", "invalid resource type pods, only node types are supported");
     misused("taint nodes n1 a=b:Wrong", "taint", "invalid taint effect: Wrong, unsupported taint effect");
+    let twice = "duplicated taints with the same key and effect: {a c NoSchedule <nil>}";
+    misused("taint nodes n1 a=b:NoSchedule a=c:NoSchedule", "taint", twice);
+    refuses("taint nodes a=b:NoSchedule n1", "all resources must be specified before taint changes: n1");
+    let none = "at least one resource name must be specified since 'all' parameter is not set";
+    check("taint nodes a=b:NoSchedule", none);
+    let both = "setting 'all' parameter with a non empty selector is prohibited";
+    check("taint nodes --all -l a=b a=b:NoSchedule", both);
 }
 
 /// A pod on the node that this kind owns; nobody, where it is empty.
@@ -141,6 +148,69 @@ fn draining_can_be_told_to_go_on() {
     let mut mirror = pod_of("static", "Node", json!({}));
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     ended_well(&draining(&[mirror]).run("drain n1"), "node/n1 already cordoned\nnode/n1 drained\n");
+}
+
+#[test]
+fn what_one_filter_warns_of_the_next_forgets() {
+    let data = || pod_of("data", "ReplicaSet", json!({"volumes": [{"name": "v", "emptyDir": {}}]}));
+    let ran = draining(&[data()]).run("drain n1 --delete-emptydir-data");
+    ended_well(&ran, "node/n1 already cordoned\nevicting pod default/data\npod/data evicted\nnode/n1 drained\n");
+    let gone = "daemonsets.apps \"owner\" not found";
+    let orphan = |line: &str| {
+        let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod_of("agent", "DaemonSet", json!({}))]});
+        with_node(json!({"unschedulable": true}))
+            .answer("GET /api/v1/pods", pods)
+            .refuse("GET /apis/apps/v1/namespaces/default/daemonsets/owner", 404, "NotFound", gone)
+            .answer_text(&format!("POST {PODS}/agent/eviction"), 201, "{\"kind\":\"Status\",\"status\":\"Success\"}")
+            .run(line)
+    };
+    let ran = orphan("drain n1 --force");
+    ended_well(&ran, "node/n1 already cordoned\nevicting pod default/agent\npod/agent evicted\nnode/n1 drained\n");
+    let ran = orphan("drain n1 --ignore-daemonsets");
+    assert!(ran.err.ends_with(&format!("\ncannot delete {gone}: default/agent\n")), "{}", ran.err);
+}
+
+#[test]
+fn a_node_that_stays_is_in_no_other_nodes_way() {
+    let nodes = [node("n1", json!({"unschedulable": true})), node("n2", json!({"unschedulable": true}))];
+    let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod_of("bare", "", json!({}))]});
+    let none = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+    let ran = Fake::new()
+        .objects("/api/v1/nodes", &nodes)
+        .answer("GET /api/v1/pods", pods)
+        .answer("GET /api/v1/pods", none)
+        .run("drain n1 n2");
+    let why = "cannot delete Pods that declare no controller (use --force to override): default/bare";
+    let err = format!(
+        "error: unable to drain node \"n1\" due to error: {why}, continuing command...\nThere are pending nodes to be drained:\n n1\n{why}\n"
+    );
+    ended_badly(&ran, &err);
+    assert_eq!(ran.out, "node/n1 already cordoned\nnode/n2 already cordoned\nnode/n2 drained\n");
+}
+
+#[test]
+fn an_eviction_that_fails_names_who_is_left() {
+    let pods = [pod_of("one", "ReplicaSet", json!({})), pod_of("two", "ReplicaSet", json!({}))];
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+    let ran = with_node(json!({"unschedulable": true}))
+        .answer("GET /api/v1/pods", list)
+        .refuse(&format!("POST {PODS}/one/eviction"), 500, "InternalError", "broken")
+        .answer_text(&format!("POST {PODS}/two/eviction"), 201, "{\"kind\":\"Status\",\"status\":\"Success\"}")
+        .run("drain n1");
+    assert!(ran.out.contains("pod/two evicted\n"), "the other one goes all the same: {}", ran.out);
+    let why = "error when evicting pods/\"one\" -n \"default\": broken";
+    let pending = format!("There are pending pods in node \"n1\" when an error occurred: {why}\npod/one\npod/two\n");
+    assert!(ran.err.starts_with(&pending), "{}", ran.err);
+    assert!(ran.err.ends_with(&format!("There are pending nodes to be drained:\n n1\n{why}\n")), "{}", ran.err);
+    assert_eq!(ran.code, 1);
+}
+
+#[test]
+fn a_dry_run_of_the_server_is_one() {
+    let ran = draining(&[pod_of("web", "ReplicaSet", json!({}))]).run("drain n1 --dry-run=server");
+    assert_eq!(ran.request(&format!("POST {PODS}/web/eviction")).body["deleteOptions"]["dryRun"], json!(["All"]));
+    assert!(ran.out.contains("evicting pod default/web (server dry run)\n"), "{}", ran.out);
+    assert!(!ran.out.contains("evicted"), "{}", ran.out);
 }
 
 #[test]

@@ -131,3 +131,13 @@ fn a_deployment_that_is_deleted_has_no_status() {
     let fake = Fake::new().answer(&format!("GET {DEPLOYMENTS}/web"), half).answer(&format!("GET {DEPLOYMENTS}"), event);
     ended_badly(&fake.run("rollout status deploy/web"), "error: object has been deleted\n");
 }
+
+#[test]
+fn revisions_are_positive() {
+    for command in ["status", "history"] {
+        let ran = Fake::new()
+            .objects(DEPLOYMENTS, &[deployment("web")])
+            .run(&format!("rollout {command} deployment/web --revision=-1"));
+        ended_badly(&ran, "error: revision must be a positive integer: -1\n");
+    }
+}

@@ -162,3 +162,14 @@ fn accounts_and_subjects() {
         "configmaps/conf setting subjects is only supported for RoleBinding/ClusterRoleBinding",
     );
 }
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let all = "all containers are already specified by *, but saw more than one container_name=container_image pairs";
+    refuses("set image deployment/web *=nginx main=nginx", all);
+    let before = "all resources must be specified before environment changes: A=1 deployment/web";
+    refuses("set env A=1 deployment/web", before);
+    let keys = "when specifying --keys, a configmap or secret must be provided with --from";
+    refuses("set env deployment/web --keys=a", keys);
+    refuses("set env deployment/web --list -o yaml", "--list and --output may not be specified together");
+}
