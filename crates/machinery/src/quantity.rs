@@ -375,4 +375,52 @@ mod tests {
         assert_eq!(parse("1u").round_up_milli().canonical(), "1m");
         assert_eq!(parse("1e300").value(), i64::MAX);
     }
+
+    /// What upstream's own table says of signs, sizes and the unit that is shown.
+    #[test]
+    fn amounts_are_shown_in_their_own_unit() {
+        for (text, expected) in [
+            ("-1500m", "-1500m"),
+            ("1500m", "1500m"),
+            ("1.1", "1100m"),
+            ("1M", "1M"),
+            ("1000k", "1M"),
+            ("1500k", "1500k"),
+            ("1Mi", "1Mi"),
+            ("1536Ki", "1536Ki"),
+            ("0.5Mi", "512Ki"),
+            ("1n", "1n"),
+            ("1e-9", "1e-9"),
+            ("1e6", "1e6"),
+            ("1.5e3", "1500"),
+            ("0Mi", "0"),
+            ("0e3", "0"),
+            ("-0", "0"),
+        ] {
+            check(text, expected);
+        }
+    }
+
+    #[test]
+    fn amounts_are_compared_by_what_they_are_worth() {
+        let parse = |text| Quantity::parse(text).expect("a good quantity");
+        for (left, right, expected) in [
+            ("1", "1000m", Ordering::Equal),
+            ("1Ki", "1k", Ordering::Greater),
+            ("-1", "0", Ordering::Less),
+            ("1e3", "1k", Ordering::Equal),
+            ("999m", "1", Ordering::Less),
+            ("1n", "0", Ordering::Greater),
+        ] {
+            assert_eq!(parse(left).cmp(&parse(right)), expected, "{left} {right}");
+            assert_eq!(parse(right).cmp(&parse(left)), expected.reverse(), "{right} {left}");
+        }
+        assert!(parse("0").is_zero() && !parse("1n").is_zero());
+        assert_eq!((parse("-1m").sign(), parse("0").sign(), parse("5Gi").sign()), (-1, 0, 1));
+        assert!(parse("2").is_whole() && parse("2000m").is_whole() && !parse("2001m").is_whole());
+        assert_eq!(Quantity::from_milli(1500, Format::DecimalSi).canonical(), "1500m");
+        assert_eq!(Quantity::from_int(1024, Format::BinarySi).canonical(), "1Ki");
+        assert_eq!(Quantity::from_value(&serde_json::json!(3)).map(|amount| amount.canonical()), Ok("3".into()));
+        assert!(Quantity::from_value(&serde_json::json!(true)).is_err());
+    }
 }

@@ -424,3 +424,27 @@ fn cron_jobs() {
         &[&format!("metadata.name: Invalid value: \"{}\": must be no more than 52 characters", "c".repeat(53))],
     );
 }
+
+#[test]
+fn replica_sets() {
+    let rules = workload("apps/v1", "ReplicaSet", json!({}));
+    spec(
+        &rules,
+        json!({"minReadySeconds": -1, "selector": {"matchLabels": {"app": "-"}}}),
+        &[
+            "minReadySeconds: Invalid value: -1: must be greater than or equal to 0",
+            "selector.matchLabels: Invalid value: \"-\": a valid label must be an empty string or consist of alphanumeric \
+             characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+             'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            "selector: Invalid value: {\"matchLabels\":{\"app\":\"-\"}}: invalid label selector",
+        ],
+    );
+    rules.status(
+        json!({}),
+        json!({"replicas": 2, "readyReplicas": 1, "availableReplicas": 2, "terminatingReplicas": -1}),
+        &[
+            "status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0",
+            "status.availableReplicas: Invalid value: 2: cannot be greater than readyReplicas",
+        ],
+    );
+}

@@ -24,6 +24,8 @@ pub(crate) mod resources;
 pub(crate) mod selectors;
 
 #[cfg(test)]
+mod data_tests;
+#[cfg(test)]
 mod print_tests;
 #[cfg(test)]
 mod tests;

@@ -97,3 +97,43 @@ fn field_selectors() {
     assert!(FieldSelector::parse("metadata.name=x,other!=y").expect("good").matches(get));
     assert!(!FieldSelector::parse("other=y").expect("good").matches(get));
 }
+
+#[test]
+fn requirements_hold_or_not() {
+    let none: Option<&str> = None;
+    for (operator, values, label, expected) in [
+        (Operator::In, vec!["a", "b"], Some("a"), true),
+        (Operator::In, vec!["a"], Some("c"), false),
+        (Operator::In, vec!["a"], none, false),
+        (Operator::NotIn, vec!["a"], Some("c"), true),
+        (Operator::NotIn, vec!["a"], none, true),
+        (Operator::NotIn, vec!["a"], Some("a"), false),
+        (Operator::Exists, vec![], Some(""), true),
+        (Operator::Exists, vec![], none, false),
+        (Operator::DoesNotExist, vec![], none, true),
+        (Operator::DoesNotExist, vec![], Some("x"), false),
+        (Operator::GreaterThan, vec!["5"], Some("6"), true),
+        (Operator::GreaterThan, vec!["5"], Some("5"), false),
+        (Operator::GreaterThan, vec!["5"], Some("x"), false),
+        (Operator::LessThan, vec!["5"], Some("-1"), true),
+        (Operator::LessThan, vec!["5"], none, false),
+        (Operator::Equals, vec!["a"], Some("a"), true),
+        (Operator::NotEquals, vec!["a"], none, true),
+    ] {
+        let values: Vec<String> = values.into_iter().map(str::to_owned).collect();
+        let requirement = Requirement::new("k", operator, values).expect("good");
+        assert_eq!(requirement.matches(label), expected, "{operator:?} {label:?}");
+    }
+}
+
+#[test]
+fn selectors_are_put_together() {
+    let both = LabelSelector::parse("app=web").unwrap().and(LabelSelector::parse("tier in (front)").unwrap());
+    assert!(both.matches(get) && both.requirements().len() == 2);
+    let never = LabelSelector::parse("app=web").unwrap().and(LabelSelector::from_object(&Value::Null).unwrap());
+    assert!(!never.matches(get));
+    assert!(LabelSelector::parse("").unwrap().matches_everything() && !never.matches_everything());
+    let object = json!({"metadata": {"labels": {"app": "web"}}});
+    assert!(LabelSelector::parse("app=web,!tier").unwrap().matches_object(&object));
+    assert!(!LabelSelector::parse("app=web").unwrap().matches_object(&json!({})));
+}

@@ -26,7 +26,14 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     workload::counts(
         errors,
         &status,
-        &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"],
+        &[
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "terminatingReplicas",
+        ],
     );
     workload::at_most(errors, &status, &parts, "replicas", "status.replicas");
     workload::at_most(errors, &status, &["availableReplicas"], "readyReplicas", "readyReplicas");
