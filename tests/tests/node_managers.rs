@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use node::{Node, container_id, is_ready, restarts, script};
 use serde_json::{Value, json};
-use testkit::devices::resources;
+use testkit::devices;
 
 fn root(node: &Node) -> PathBuf {
     node.server.data_dir().join("kubelet")
@@ -73,8 +73,8 @@ fn a_container_has_its_processor_for_itself() {
     let others = if last == 1 { "0".to_owned() } else { format!("0,2-{last}").replace("2-2", "2") };
     until_allowed(&node, "shares", &others);
     assert_eq!(state(&node)["defaultCpuSet"], *others);
-    assert_eq!(resources::of_pod(&root(&node), "default", "owns").unwrap(), ["main cpus 1"]);
-    assert_eq!(resources::of_pod(&root(&node), "default", "shares").unwrap(), [""; 0]);
+    assert_eq!(devices::of_pod(&root(&node), "default", "owns").unwrap(), ["main cpus 1"]);
+    assert_eq!(devices::of_pod(&root(&node), "default", "shares").unwrap(), [""; 0]);
     // Half a processor is not whole: it shares.
     node.create_pod(&guaranteed("half", "100m", "64Mi"));
     let half = node.until("half", "decided", |pod| is_ready(pod) || pod["status"]["phase"] == "Failed");

@@ -22,7 +22,7 @@ fn containers(resources: &[Value]) -> Value {
 }
 
 fn node() -> Node {
-    Node { memory_capacity_bytes: 8 << 30, hugepage_sizes: Vec::new(), cgroup_v2: false }
+    Node { memory_capacity_bytes: 8 << 30, hugepage_sizes: Vec::new(), cgroup_v2: false, swap: Default::default() }
 }
 
 #[test]

@@ -105,9 +105,10 @@ async fn programs_that_misbehave_cost_nobody_else_anything() {
         folder.path(),
         &provider("fails"),
         Request { image: "r.example/a", token: "", annotations: &BTreeMap::new() },
-    );
+    )
+    .await;
     assert_eq!(
-        failed.await.unwrap_err().to_string(),
+        failed.unwrap_err().to_string(),
         "error execing credential provider plugin fails for image r.example/a: exit status: 3: no key"
     );
 }
