@@ -151,3 +151,62 @@ const POLICY: &str = include_str!("audit_policy.yaml");
 fn maybe_empty(text: &str) -> Result<PathBuf, std::convert::Infallible> {
     Ok(PathBuf::from(text))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn flags(line: &str) -> Flags {
+        let words = std::iter::once("knarr").chain(line.split_whitespace());
+        <Line as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).flags
+    }
+
+    #[test]
+    fn limits_are_upstreams() {
+        let flow = flags("").flow();
+        assert_eq!((flow.enabled, flow.reading_max, flow.writing_max), (true, 400, 200));
+        let flow = flags("--enable-priority-and-fairness=false --max-requests-inflight 7").flow();
+        assert_eq!((flow.enabled, flow.reading_max), (false, 7));
+        assert!(flags("--enable-priority-and-fairness").flow().enabled);
+    }
+
+    #[test]
+    fn upstreams_server_audits_nothing_unasked() {
+        let audit = flags("").audit();
+        assert!(audit.policy_file.is_none() && audit.log_path.is_none() && audit.webhook_config_file.is_none());
+        let rotation = &audit.rotation;
+        assert_eq!((rotation.megabytes_max, rotation.files_max, rotation.days_max), (0, 0, 0));
+        assert_eq!((audit.batch.events_max, audit.batch.wait_max), (400, Duration::from_secs(30)));
+        assert_eq!(audit.batch.retry_after, Duration::from_secs(10));
+        assert_eq!(flags("--audit-webhook-batch-max-size 0").audit().batch.events_max, 1);
+        assert_eq!(flags("--audit-log-path=").audit().log_path, None, "an empty name turns it off");
+    }
+
+    #[test]
+    fn a_server_of_ours_writes_a_policy_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let audit = |line: &str| flags(line).audit_of_server(folder.path()).expect("good flags");
+        let made = audit("");
+        let policy = folder.path().join("audit/policy.yaml");
+        assert_eq!(
+            (made.policy_file.as_ref(), made.log_path),
+            (Some(&policy), Some(folder.path().join("audit/audit.log")))
+        );
+        let rotation = made.rotation;
+        assert_eq!((rotation.megabytes_max, rotation.files_max, rotation.days_max), (100, 10, 30));
+        std::fs::write(&policy, "edited").expect("it is there");
+        audit("");
+        assert_eq!(std::fs::read_to_string(&policy).expect("it is there"), "edited");
+        // Who names a place decides about the rest as well.
+        let own = audit("--audit-log-path /var/log/audit.log --audit-log-maxage 0");
+        assert_eq!((own.policy_file, own.log_path), (None, Some("/var/log/audit.log".into())));
+        assert_eq!(own.rotation.days_max, 0);
+        assert_eq!(audit("--audit-log-path=").log_path, None);
+    }
+}

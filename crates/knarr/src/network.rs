@@ -149,3 +149,58 @@ fn has_configuration(dir: &Path) -> bool {
     let is_one = |path: PathBuf| path.extension().is_some_and(|end| kinds.iter().any(|kind| end == *kind));
     std::fs::read_dir(dir).is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| is_one(file.path()))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn flags(line: &str) -> Result<Flags, String> {
+        let words = std::iter::once("knarr").chain(line.split_whitespace());
+        <Line as clap::Parser>::try_parse_from(words).map(|line| line.flags).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn backends_have_flannels_names_too() {
+        let choice = |line: &str| flags(line).map(|flags| flags.choice());
+        assert_eq!(choice(""), Ok(Choice::Builtin("auto".parse().expect("a backend"))));
+        assert_eq!(choice("--flannel-backend vxlan"), Ok(Choice::Builtin("vxlan".parse().expect("a backend"))));
+        assert_eq!(choice("--network-backend host-gw"), Ok(Choice::Builtin("host-gw".parse().expect("a backend"))));
+        assert_eq!(choice("--network-backend none"), Ok(Choice::Plugins));
+        let refused = choice("--network-backend wireguard").expect_err("there is none");
+        for known in ["host-gw", "vxlan", "auto", "none"] {
+            assert!(refused.contains(known), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_folder_with_a_configuration_means_plugins() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = format!("--cni-conf-dir {}", folder.path().display());
+        let choice = || flags(&line).expect("good flags").choice();
+        assert!(matches!(choice(), Choice::Builtin(_)), "it is empty");
+        for name in ["README", "10-net.conf.bak", "x.yaml"] {
+            std::fs::write(folder.path().join(name), "").expect("a file");
+        }
+        assert!(matches!(choice(), Choice::Builtin(_)), "no runtime reads these");
+        for ending in ["conf", "conflist", "json"] {
+            let file = folder.path().join(format!("10-net.{ending}"));
+            std::fs::write(&file, "").expect("a file");
+            assert_eq!(choice(), Choice::Plugins, "{ending}");
+            std::fs::remove_file(file).expect("it was there");
+        }
+        assert!(!has_configuration(&folder.path().join("missing")));
+    }
+
+    #[test]
+    fn plugins_are_looked_for_in_the_usual_folders() {
+        let dirs = |line: &str| flags(line).expect("good flags").cni_bin_dir;
+        assert_eq!(dirs(""), ["/opt/cni/bin", "/usr/lib/cni"].map(PathBuf::from));
+        assert_eq!(dirs("--cni-bin-dir /a,/b"), ["/a", "/b"].map(PathBuf::from));
+    }
+}

@@ -129,3 +129,30 @@ pub fn is_embedded(file: &Path) -> anyhow::Result<bool> {
     let read = std::io::Read::read_exact(&mut opened, &mut start);
     Ok(read.is_ok() && start == *store::embedded::snapshot::MARK)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_shows_of_which_store_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let is = |bytes: &[u8]| {
+            let file = folder.path().join("snapshot");
+            std::fs::write(&file, bytes).expect("a file");
+            is_embedded(&file).expect("it can be read")
+        };
+        let mark = store::embedded::snapshot::MARK;
+        assert!(is(mark) && is(&[mark.as_slice(), b"and more"].concat()));
+        assert!(!is(b"") && !is(&mark[..7]) && !is(b"a file of bbolt"));
+        let missing = is_embedded(&folder.path().join("missing")).expect_err("it is not there");
+        assert!(missing.to_string().starts_with("open "), "{missing}");
+    }
+
+    #[test]
+    fn snapshots_lie_below_the_data_unless_told_otherwise() {
+        let folder = |dir: Option<&str>| Folder { data_dir: "/data".into(), etcd_snapshot_dir: dir.map(PathBuf::from) };
+        assert_eq!(folder(None).snapshots(), PathBuf::from("/data/server/snapshots"));
+        assert_eq!(folder(Some("/backup")).snapshots(), PathBuf::from("/backup"));
+    }
+}

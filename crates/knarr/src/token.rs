@@ -101,26 +101,64 @@ async fn list(at: &Place) -> anyhow::Result<()> {
     let only = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
     let found = secrets(at).await?.list(&only).await.context("list bootstrap tokens")?;
     println!("{:<10} {:<24} DESCRIPTION", "TOKEN", "EXPIRES");
-    for secret in found {
-        let text = |name: &str| {
-            let bytes =
-                secret.data.iter().flatten().find(|(field, _)| *field == name).map(|(_, bytes)| bytes.0.clone());
-            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-        };
-        let end = Some(text("expiration")).filter(|end| !end.is_empty()).unwrap_or("never".into());
-        println!("{:<10} {end:<24} {}", text("token-id"), text("description"));
-    }
+    found.iter().for_each(|secret| println!("{}", row(secret)));
     Ok(())
 }
 
+/// One line of the list. The secret of the token is not part of it.
+fn row(secret: &Secret) -> String {
+    let text = |name: &str| {
+        let bytes = secret.data.iter().flatten().find(|(field, _)| *field == name).map(|(_, bytes)| bytes.0.clone());
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    };
+    let end = Some(text("expiration")).filter(|end| !end.is_empty()).unwrap_or("never".into());
+    format!("{:<10} {end:<24} {}", text("token-id"), text("description"))
+}
+
+/// The id of a token that was given by its id or as a whole.
+fn id_of(given: &str) -> String {
+    let token = given.parse::<Token>().ok();
+    token.and_then(|token| token.bootstrap_id().map(str::to_owned)).unwrap_or_else(|| given.to_owned())
+}
+
 async fn delete(id: &str, at: &Place) -> anyhow::Result<()> {
-    let id = id
-        .parse::<Token>()
-        .ok()
-        .and_then(|token| token.bootstrap_id().map(str::to_owned))
-        .unwrap_or_else(|| id.to_owned());
+    let id = id_of(id);
     let name = format!("bootstrap-token-{id}");
     secrets(at).await?.delete(&name, &DeleteParams::default()).await.with_context(|| format!("delete token {id}"))?;
     println!("deleted token {id}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::cluster::bootstrap_secret;
+
+    #[test]
+    fn a_row_tells_all_but_the_secret() {
+        let token = |expiration: Option<&str>| {
+            let expiration = expiration.map(|text| text.parse().expect("a time"));
+            let made = BootstrapToken {
+                id: "abcdef",
+                secret: "0123456789abcdef",
+                description: "for the second rack",
+                group: None,
+                signs: true,
+                expiration,
+            };
+            row(&machinery::codec::typed(&bootstrap_secret(&made)).expect("a Secret"))
+        };
+        assert_eq!(token(Some("2026-03-01T12:00:00Z")), "abcdef     2026-03-01T12:00:00Z     for the second rack");
+        assert_eq!(token(None), "abcdef     never                    for the second rack");
+        assert_eq!(row(&Secret::default()), "           never                    ");
+    }
+
+    #[test]
+    fn a_token_is_deleted_by_its_id_or_as_it_was_printed() {
+        let whole = Token::generate("an authority").expect("a token");
+        let id = whole.bootstrap_id().expect("it has an id").to_owned();
+        assert_eq!(id_of(&whole.to_string()), id);
+        assert_eq!(id_of(&whole.secret()), id);
+        assert_eq!(id_of("abcdef"), "abcdef");
+    }
 }

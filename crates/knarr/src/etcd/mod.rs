@@ -192,3 +192,58 @@ impl Etcd {
         let _ = self.ended.await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(address: &str) -> Config {
+        let address = address.parse().expect("an address");
+        Config { data_dir: "/data".into(), name: "n1".into(), address, others: Vec::new() }
+    }
+
+    #[test]
+    fn members_are_reached_by_both_families() {
+        assert_eq!(member("10.0.0.1").client_url(), "https://10.0.0.1:2379");
+        assert_eq!(member("10.0.0.1").peer_url(), "https://10.0.0.1:2380");
+        assert_eq!(member("fd00::1").client_url(), "https://[fd00::1]:2379");
+    }
+
+    #[test]
+    fn a_member_that_was_removed_is_told_both_ways_on() {
+        let told = member("10.0.0.1").removed_message();
+        for part in ["remove /data/etcd and start it", "--server=https://", "--token", "--cluster-reset"] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_folder_knows_whether_it_was_a_member() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(!is_member(folder.path()));
+        std::fs::create_dir_all(folder.path().join("etcd/data/member")).expect("folders");
+        assert!(is_member(folder.path()));
+        let config = Config { data_dir: folder.path().to_owned(), ..member("10.0.0.1") };
+        assert!(config.has_data());
+    }
+
+    #[test]
+    fn a_folder_has_one_server_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = lock(folder.path()).expect("nobody else is here");
+        let second = lock(folder.path()).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(second.starts_with("another server is already running etcd in "), "{second}");
+        drop(first);
+        assert!(lock(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn the_server_shows_how_it_reaches_its_member() {
+        let shown = flags(Path::new("/data"), &["https://a:2379".into(), "https://b:2379".into()]);
+        let value = |name: &str| shown.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+        assert_eq!(value("etcd-servers").as_deref(), Some("https://a:2379,https://b:2379"));
+        for name in ["etcd-cafile", "etcd-certfile", "etcd-keyfile"] {
+            assert!(value(name).is_some_and(|file| file.starts_with("/data/")), "{name}");
+        }
+    }
+}

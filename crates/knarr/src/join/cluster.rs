@@ -296,3 +296,91 @@ fn may_read(namespace: &str, name: &str, (resource, object): (&str, &str), subje
         json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": subjects}),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_info_is_read_by_who_joins() {
+        let info = cluster_info("an authority", "https://[fd00::1]:6443");
+        let text = info["data"]["kubeconfig"].as_str().expect("a kubeconfig");
+        let read = super::super::discovery::read(text).expect("it can be read");
+        assert_eq!((read.authority.as_str(), read.server.as_str()), ("an authority", "https://[fd00::1]:6443"));
+    }
+
+    #[test]
+    fn bootstrap_tokens_have_upstreams_fields() {
+        let made = |signs: bool, group: Option<&str>, end: Option<&str>| {
+            let expiration = end.map(|text| text.parse().expect("a time"));
+            let token = BootstrapToken { id: "abcdef", secret: "s", description: "d", group, signs, expiration };
+            let secret = bootstrap_secret(&token);
+            assert_eq!(secret["metadata"]["name"], "bootstrap-token-abcdef");
+            assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
+            let data = secret["data"].as_object().expect("data").clone();
+            let decoded = data.into_iter().map(|(name, value)| {
+                let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).expect("base64");
+                format!("{name}={}", String::from_utf8_lossy(&bytes))
+            });
+            decoded.collect::<Vec<_>>()
+        };
+        let plain = ["description=d", "token-id=abcdef", "token-secret=s", "usage-bootstrap-authentication=true"];
+        assert_eq!(made(false, None, None), plain);
+        let more = made(true, Some("system:bootstrappers:x"), Some("2026-01-02T03:04:05Z"));
+        for field in [
+            "auth-extra-groups=system:bootstrappers:x",
+            "expiration=2026-01-02T03:04:05Z",
+            "usage-bootstrap-signing=true",
+        ] {
+            assert!(more.contains(&field.to_owned()), "{more:?}");
+        }
+    }
+
+    #[test]
+    fn strangers_read_two_public_objects_and_nothing_else() {
+        let objects = permissions();
+        let strangers = |binding: &&Value| {
+            let subjects = binding["subjects"].as_array().cloned().unwrap_or_default();
+            subjects.iter().any(|one| one["name"] == "system:anonymous" || one["name"] == "system:authenticated")
+        };
+        let open: Vec<&Value> = objects.iter().filter(strangers).collect();
+        assert_eq!(open.len(), 2);
+        for binding in open {
+            assert_eq!(
+                (&binding["kind"], &binding["metadata"]["namespace"]),
+                (&json!("RoleBinding"), &json!("kube-public"))
+            );
+            let role = objects.iter().find(|one| one["kind"] == "Role" && one["metadata"] == binding["metadata"]);
+            let rules = &role.expect("its role")["rules"];
+            assert_eq!((&rules[0]["verbs"], &rules[1]), (&json!(["get"]), &Value::Null));
+            assert!(rules[0]["resourceNames"].as_array().is_some_and(|names| names.len() == 1), "{rules}");
+        }
+    }
+
+    #[test]
+    fn every_binding_has_its_role() {
+        let objects = permissions();
+        for binding in objects.iter().filter(|one| one["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding"))) {
+            let role = &binding["roleRef"];
+            let ours = objects.iter().any(|one| one["kind"] == role["kind"] && one["metadata"]["name"] == role["name"]);
+            let upstreams = role["name"].as_str().is_some_and(|name| name.starts_with("system:"));
+            assert!(ours || upstreams, "{binding}");
+        }
+        // Nobody who only joins may write anything but what they join with.
+        let writes = |object: &&Value| {
+            let rules = object["rules"].as_array().cloned().unwrap_or_default();
+            rules.iter().any(|rule| rule["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "*")))
+        };
+        assert_eq!(objects.iter().filter(writes).count(), 0);
+    }
+
+    #[test]
+    fn settings_of_older_servers_are_read() {
+        let old = r#"{"clusterCidr":"10.42.0.0/16","serviceCidr":"10.43.0.0/16","clusterDns":["10.43.0.10"],"clusterDomain":"cluster.local"}"#;
+        let read: Settings = serde_json::from_str(old).expect("it can be read");
+        assert!(read.etcd_servers.is_empty() && !read.runs_etcd && read.disabled.is_empty());
+        let again: Settings = serde_json::from_str(&serde_json::to_string(&read).expect("text")).expect("the same");
+        assert_eq!(again, read);
+        assert!(serde_json::from_str::<Settings>(&old.replace("/16", "/99")).is_err());
+    }
+}

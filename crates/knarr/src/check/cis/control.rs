@@ -60,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
     }),
     manual("2.7", "etcd has an authority of its own", ETCD_TLS, |state| {
         let cluster = state.flag("client-ca-file").unwrap_or_default().to_owned();
-        etcd(state, |etcd| etcd.value("--trusted-ca-file").is_some_and(|file| *file != cluster))
+        etcd(state, |etcd| etcd.value("--trusted-ca-file").is_some_and(|file| file != cluster))
     }),
     manual(
         "3.1.1",
@@ -165,8 +165,14 @@ pub(super) fn local(state: &State, port: u16) -> Verdict {
 struct Etcd<'a>(&'a [String]);
 
 impl Etcd<'_> {
-    fn value(&self, flag: &str) -> Option<&String> {
-        self.0.iter().position(|word| word == flag).and_then(|at| self.0.get(at + 1))
+    /// `--flag value` or `--flag=value`.
+    fn value(&self, flag: &str) -> Option<&str> {
+        let inside = |word: &String| word.strip_prefix(flag)?.strip_prefix('=').map(str::len);
+        self.0.iter().enumerate().find_map(|(at, word)| match inside(word) {
+            Some(length) => Some(&word[word.len() - length..]),
+            None if word == flag => self.0.get(at + 1).map(String::as_str),
+            None => None,
+        })
     }
 
     fn has_all(&self, flags: &[&str]) -> bool {

@@ -155,10 +155,7 @@ fn proxy(state: &State, rule: Rule) -> Verdict {
 
 /// What this machine proves with that it is a node, or that it is its own server.
 fn credentials(state: &State) -> Vec<&Seen> {
-    let agent = below(state, "agent", "key");
-    let own = named(state, &["agent/node-password", "agent/node-key"]);
-    let secret = |file: &&Seen| !file.is_dir;
-    agent.into_iter().chain(own).chain(below(state, "agent", "")).filter(secret).collect()
+    below(state, "agent", "").into_iter().filter(|file| !file.is_dir).collect()
 }
 
 fn authorities(state: &State) -> Vec<&Seen> {

@@ -143,7 +143,10 @@ fn may(state: &State, verbs: &[&str], group: &str, resource: &str) -> Verdict {
         let has = |field: &str, wanted: &str| {
             list(rule, field).iter().any(|one| one == wanted || one == "*" || (wanted == "*" && !one.is_null()))
         };
-        verbs.iter().any(|verb| has("verbs", verb)) && has("apiGroups", group) && has("resources", resource)
+        // A subresource of everything is one of that, too.
+        let everywhere = resource.split_once('/').map(|(_, inner)| format!("*/{inner}"));
+        let names_it = has("resources", resource) || everywhere.is_some_and(|name| has("resources", &name));
+        verbs.iter().any(|verb| has("verbs", verb)) && has("apiGroups", group) && names_it
     };
     let found = subjects(state).filter(|one| !is_part(one.subject) && one.rules.iter().any(allows));
     told(state, found.map(|one| format!("{} (by {})", subject_name(one.subject), one.role)).collect(), "allowed to")
