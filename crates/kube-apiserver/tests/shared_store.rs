@@ -156,10 +156,20 @@ async fn a_watch_shows_whole_lines_of_what_others_write() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_named_instead_of_left_out() {
-    for value in [&b"k8s:enc:aescbc:v1:key1:secret"[..], b"k8s\0\x0a\x0c\x0a\x02v9\x12\x06Secret\x12\x00"] {
-        let key = "/registry/secrets/default/s";
-        let error = Bed::start(&[(key, value.to_vec())]).await.err().expect("it does not start").to_string();
-        assert!(error.contains(key), "{error}");
+    let (key, value) = ("/registry/secrets/default/s", b"k8s\0\x0a\x0c\x0a\x02v9\x12\x06Secret\x12\x00".to_vec());
+    let error = Bed::start(&[(key, value)]).await.err().expect("it does not start").to_string();
+    assert!(error.contains(key), "{error}");
+}
+
+/// A plugin that is away, or a file that was forgotten, does not end the server: what it encrypted answers with the reason, as upstream.
+#[tokio::test]
+async fn what_cannot_be_decrypted_is_told_where_it_is_asked_for() {
+    let bed = Bed::start(&[("/registry/secrets/default/s", b"k8s:enc:aescbc:v1:key1:secret".to_vec())]).await.unwrap();
+    for path in ["/api/v1/namespaces/default/secrets/s", "/api/v1/secrets"] {
+        let (code, answer) = bed.send("GET", path, Value::Null).await;
+        assert_eq!(code, 500, "{answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("identity transformer tried to read encrypted data"), "{message}");
     }
 }
 

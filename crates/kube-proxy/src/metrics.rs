@@ -241,7 +241,7 @@ mod tests {
             "kubeproxy_sync_proxy_rules_service_changes_total 1",
             "kubeproxy_sync_proxy_rules_service_changes_pending 1",
             "kubeproxy_proxy_healthz_total{code=\"503\"} 1",
-            "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1.8000000005e+09",
+            "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1800000000.5",
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }

@@ -25,6 +25,8 @@ const KERNEL: [&str; 7] =
 /// Where else something is opened: file, what is on the line, and why it may be.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("kubelet/src/node/machine.rs", "read_to_string(path)", "files below /proc and /sys"),
+    ("kubelet/src/managers/read.rs", "read_to_string(path)", "files below /sys"),
+    ("kubelet/src/managers/read.rs", "folder.join(", "files below /sys"),
     ("kubelet/src/node/addresses.rs", "read_to_string(path)", "files below /proc"),
     ("kubelet/src/stats/mod.rs", "read_to_string(path)", "files below /proc"),
     ("kubelet/src/eviction/mod.rs", "read_to_string(path)", "files of cgroups"),

@@ -16,7 +16,7 @@ fn config_maps() {
         json!({"binaryData": {"a": "YQ=="}}),
         &["data[a]: Invalid value: \"a\": duplicate of key present in binaryData"],
     );
-    rules.create(json!({"data": {"big": "x".repeat(1 << 20)}}), &[": Too long: may not be more than 1048576 bytes"]);
+    rules.create(json!({"data": {"big": "x".repeat(1 << 20)}}), &["[]: Too long: may not be more than 1048576 bytes"]);
     rules.update(json!({"data": {"a": "c"}, "immutable": true}), &[]);
     let fixed = json!({"immutable": true});
     let refusal = "Forbidden: field is immutable when `immutable` is set";

@@ -74,6 +74,8 @@ pub struct Around {
     pub clock: Clock,
 }
 
+type MakeCipher = fn(&[u8]) -> Result<Cipher, CipherError>;
+
 impl Rules {
     /// Nothing is encrypted.
     pub fn none() -> Rules {
@@ -99,7 +101,7 @@ impl Rules {
         Ok(match provider {
             config::Provider::Identity => Provider { prefix: String::new(), kind: Kind::Identity },
             config::Provider::Keys { kind, keys } => {
-                let (prefix, called, make): (_, _, fn(&[u8]) -> Result<Cipher, CipherError>) = match kind {
+                let (prefix, called, make): (_, _, MakeCipher) = match kind {
                     KeyKind::AesGcm => ("k8s:enc:aesgcm:v1:", "AES", Cipher::gcm),
                     KeyKind::AesCbc => ("k8s:enc:aescbc:v1:", "AES", Cipher::cbc),
                     KeyKind::Secretbox => ("k8s:enc:secretbox:v1:", "Secretbox", Cipher::secretbox),

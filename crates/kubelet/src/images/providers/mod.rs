@@ -63,10 +63,13 @@ pub(super) struct Providers {
 
 struct Kept {
     provider: Provider,
-    cache: Mutex<HashMap<String, (Map<String, Value>, Timestamp)>>,
+    cache: Mutex<HashMap<String, Answer>>,
     /// One question at a time for the same thing: the second finds the answer.
     turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
+
+/// What a provider answered, and until when it counts.
+type Answer = (Map<String, Value>, Timestamp);
 
 /// Of a pod, for providers that want to know.
 #[derive(Default)]

@@ -33,7 +33,7 @@ pub(crate) fn take_packed(
     if taking.needed > taking.left.len() {
         return Err(TakeError::NotEnough { requested: count, available: available.len() });
     }
-    let steps: [(bool, fn(&mut Taking)); 5] = [
+    let steps: [(bool, Step); 5] = [
         (true, |taking| taking.whole_first_level()),
         (true, |taking| taking.whole_second_level()),
         (by_uncore, |taking| taking.uncores()),
@@ -48,6 +48,8 @@ pub(crate) fn take_packed(
     }
     if taking.needed == 0 { Ok(taking.taken) } else { Err(TakeError::Failed) }
 }
+
+type Step = fn(&mut Taking);
 
 /// What is taken so far, and what is left to take from.
 pub(super) struct Taking<'a> {

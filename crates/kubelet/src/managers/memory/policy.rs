@@ -188,7 +188,8 @@ impl Static {
     pub fn started(&self, state: &mut State, pod: &Pod, container: &Container) -> bool {
         let before = spec::init_containers(pod).take_while(|init| init.name != container.name);
         let ended: Vec<&Container> = before.filter(|init| !spec::is_sidecar(init)).collect();
-        ended.iter().fold(false, |changed, init| take_back(state, spec::uid(pod), &init.name) || changed)
+        let taken_back = ended.iter().filter(|init| take_back(state, spec::uid(pod), &init.name));
+        taken_back.count() > 0
     }
 
     pub fn retain(&self, state: &mut State, is_active: impl Fn(&str) -> bool) -> bool {

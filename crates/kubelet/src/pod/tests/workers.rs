@@ -110,6 +110,7 @@ impl Node {
             client,
         });
         let drivers = Arc::new(Drivers::new(kubelet.client.clone(), "n1"));
+        std::fs::create_dir_all(&kubelet.config.root_dir).expect("the kubelet's folder");
         let shared = Arc::new(Shared {
             pods: Arc::new(Pods::default()),
             volumes: Arc::new(Volumes::new(kubelet.clone(), drivers, Arc::new(Health::new(0)))),
