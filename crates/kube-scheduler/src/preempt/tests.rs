@@ -167,7 +167,7 @@ fn budgets_of_everything_are_budgets_of_nothing() {
     assert!(split_by_budgets(&pods, &[of(json!({}))]).0.is_empty());
     assert!(split_by_budgets(&pods, &[of(Value::Null)]).0.is_empty());
     let exists = of(json!({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}));
-    assert_eq!(split_by_budgets(&pods, &[exists.clone()]).0.len(), 2);
+    assert_eq!(split_by_budgets(&pods, std::slice::from_ref(&exists)).0.len(), 2);
     let bare = pod("bare", 0, json!({"metadata": {"labels": null}}));
     assert!(split_by_budgets(&[bare], &[exists]).0.is_empty(), "a pod without labels has no budget");
 }

@@ -79,7 +79,7 @@ fn memory_is_given_by_nodes_and_taken_back() {
     allocate(&mut policy, &mut state, &wide, "c0", hint(&[], false)).unwrap();
     assert_eq!(shown(&state), [(0, 1, vec![0, 1]), (512, 1, vec![0, 1])]);
     let small = pod("small", &[], &["256Mi"]);
-    let refused = allocate(&mut policy, &mut state, &small, "c0", hint(&[1], true)).and_then(|()| Ok(shown(&state)));
+    let refused = allocate(&mut policy, &mut state, &small, "c0", hint(&[1], true)).map(|()| shown(&state));
     assert_eq!(refused, Ok(vec![(0, 1, vec![0, 1]), (256, 2, vec![1])]), "a hint of one node is followed, as upstream");
     policy.retain(&mut state, |_| false);
     assert_eq!(shown(&state), [(1024, 0, vec![0]), (1024, 0, vec![1])]);
