@@ -71,12 +71,7 @@ pub async fn run(
     let shared = Arc::new(shared.await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
-    let files = StaticPods::start(
-        kubelet.config.static_pod_path.clone(),
-        &kubelet.config.node_name,
-        kubelet.config.clock.clone(),
-        shutdown.clone(),
-    );
+    let files = static_pods(&kubelet);
     let in_api = cluster.caches().start::<Pod>(format!("spec.nodeName={}", kubelet.config.node_name));
     let collector = Arc::new(gc::Images::new(pods.clone(), counters.clone()));
     let eviction = Eviction::new(
@@ -109,6 +104,11 @@ pub async fn run(
         tracing::error!(%error, "pod workers failed");
     }
     Ok(())
+}
+
+fn static_pods(kubelet: &Kubelet) -> StaticPods {
+    let Config { static_pod_path, node_name, clock, .. } = &kubelet.config;
+    StaticPods::start(static_pod_path.clone(), node_name, clock.clone(), kubelet.shutdown.clone())
 }
 
 /// Drivers and plugins of all kinds, and who asks what of theirs pods have.
