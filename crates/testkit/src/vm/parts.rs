@@ -66,7 +66,7 @@ impl Parts {
         static WORKS: OnceLock<bool> = OnceLock::new();
         match *WORKS.get_or_init(|| self.kvm_works()) {
             true => ["-accel", "kvm", "-cpu", "host"],
-            // Emulated pages of five levels are more than the emulator of Debian 12 can do: kernels that use them stop at their start.
+            // Pages of five levels cost an emulated processor one more look each.
             false => ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"],
         }
     }
