@@ -9,6 +9,8 @@ use nlink::netlink::{Connection, Nftables};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::rules::CAP_SYS_ADMIN;
+
 /// What is looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
@@ -105,12 +107,13 @@ impl Port {
 impl Host {
     pub async fn look(data_dir: &Path, ranges: Ranges, ports: Vec<Port>) -> Host {
         let filesystems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        let capabilities = capabilities(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
         Host {
             is_root: rustix::process::geteuid().is_root(),
-            capabilities: capabilities(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()),
+            capabilities,
             container: container(),
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
-            calls_refused: calls_refused(),
+            calls_refused: calls_refused(capabilities >> CAP_SYS_ADMIN.0 & 1 == 1),
             // One that is a module is known once it was used.
             has_overlay: lists(&filesystems, "overlay") || Path::new("/sys/module/overlay").exists(),
             cgroups: cgroups(Path::new(CGROUP_MOUNT)),
@@ -141,7 +144,7 @@ fn container() -> Option<&'static str> {
 }
 
 /// Those without which no container starts; each is asked for something harmless.
-fn calls_refused() -> Vec<&'static str> {
+fn calls_refused(may_mount: bool) -> Vec<&'static str> {
     let is_refused = |error: Errno| matches!(error, Errno::NOSYS | Errno::PERM);
     let mut refused = Vec::new();
     if rustix::fs::openat2(CWD, "/", OFlags::PATH, Mode::empty(), ResolveFlags::empty()).is_err_and(is_refused) {
@@ -151,7 +154,7 @@ fn calls_refused() -> Vec<&'static str> {
     if rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).is_err_and(is_refused) {
         refused.push("pidfd_open");
     }
-    if linux::mount::set_attributes_is_refused() {
+    if may_mount && linux::mount::set_attributes_is_refused() {
         refused.push("mount_setattr");
     }
     refused

@@ -38,7 +38,7 @@ impl Finding {
 /// The first kernel with all that containers are started with: libcontainer sets attributes of mounts by mount_setattr.
 const KERNEL_MIN: (u32, u32) = (5, 12);
 const CAP_NET_ADMIN: (u32, &str) = (12, "CAP_NET_ADMIN");
-const CAP_SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
+pub(super) const CAP_SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
 /// What a new cluster writes before anybody asked it for anything, several times over.
 const DISK_MIN: u64 = 64 << 20;
 /// What a node wants for images.
