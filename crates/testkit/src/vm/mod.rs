@@ -82,8 +82,7 @@ impl Vm {
         let sockets = tempfile::Builder::new().prefix("knarr-vm-").tempdir()?;
         copy(&parts.root_image(), &folder.path().join("disk.img"))?;
         files_image(files, &folder.path().join("host.img"))?;
-        // Debian 12's emulator trips newer kernels over their own patches now and then while they start: they start again then.
-        let mut arguments = format!("console=ttyS0 oops=panic panic=1 machine.name={}", config.name);
+        let mut arguments = format!("console=ttyS0 panic=1 machine.name={}", config.name);
         if let Some(address) = config.address {
             arguments += &format!(" machine.address={address}");
         }

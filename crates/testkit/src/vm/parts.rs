@@ -66,8 +66,8 @@ impl Parts {
         static WORKS: OnceLock<bool> = OnceLock::new();
         match *WORKS.get_or_init(|| self.kvm_works()) {
             true => ["-accel", "kvm", "-cpu", "host"],
-            // Pages of five levels cost an emulated processor one more look each.
-            false => ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"],
+            // Newer kernels allocate memory by cmpxchg16b, which Debian 12's emulator gets wrong: they trip over their own lists.
+            false => ["-accel", "tcg,thread=multi", "-cpu", "max,cx16=off"],
         }
     }
 
