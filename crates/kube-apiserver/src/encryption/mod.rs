@@ -194,9 +194,13 @@ impl Encryption {
         Ok(())
     }
 
+    fn has_plugins(&self) -> bool {
+        !self.active.load().rules.envelopes.is_empty()
+    }
+
     /// Whether `/healthz` has a check of plugins.
     pub fn has_health_check(&self) -> bool {
-        (self.settings.reload && self.settings.file.is_some()) || !self.active.load().rules.envelopes.is_empty()
+        (self.settings.reload && self.settings.file.is_some()) || self.has_plugins()
     }
 
     /// Why a plugin is not well.
@@ -214,12 +218,13 @@ impl Encryption {
     }
 }
 
-/// Tries values again that could not be decrypted: when a plugin has answered, when the configuration has changed, and now and then.
+/// Tries values again that could not be decrypted: when a plugin has answered, when the configuration has changed, and, where there
+/// are plugins, now and then. A server without them has nothing to wake up for.
 pub async fn repair(encryption: Arc<Encryption>, cache: Arc<::store::cache::Cache>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             () = encryption.around.resolved.notified() => {}
-            () = tokio::time::sleep(REPAIR_EVERY) => {}
+            () = tokio::time::sleep(REPAIR_EVERY), if encryption.has_plugins() => {}
             () = shutdown.cancelled() => return,
         }
         if let Err(error) = cache.repair().await {
