@@ -46,18 +46,25 @@ struct Call<'a> {
     program: &'a Path,
     container: &'a str,
     folder: &'a Path,
-    /// What this call is named after: its log, its files.
+    /// What its files are named after.
     name: String,
+    /// Where the program says what went wrong.
+    log: PathBuf,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    fn new(program: &'a Path, start: &'a Start, name: String) -> Call<'a> {
+        let log = start.folder.join(format!("{name}.log"));
+        Call { program, container: &start.container, folder: &start.folder, name, log }
+    }
+
     fn file(&self, kind: &str) -> PathBuf {
         self.folder.join(format!("{}.{kind}", self.name))
     }
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(self.program);
-        command.arg("--root").arg(self.folder.join(ROOT)).arg("--log").arg(self.file("log"));
+        command.arg("--root").arg(self.folder.join(ROOT)).arg("--log").arg(&self.log);
         command.args(["--log-format", "json", verb]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -69,7 +76,7 @@ impl Call<'_> {
         if status.success() {
             return Ok(());
         }
-        let log = linux::file::read_regular(&self.file("log"), LOG_BYTES_MAX).unwrap_or_default();
+        let log = linux::file::read_regular(&self.log, LOG_BYTES_MAX).unwrap_or_default();
         let said = reason(&String::from_utf8_lossy(&log));
         Err(ProgramError::Failed(said.unwrap_or_else(|| format!("{} failed: {status}", self.program.display()))))
     }
@@ -132,7 +139,7 @@ pub(super) fn create(
 ) -> Result<(), CreateError> {
     linux::process::reset_signals();
     mount_root(request, &process.cwd, None)?;
-    let call = Call { program, container: &request.container, folder: &request.folder, name: "init".to_owned() };
+    let call = Call::new(program, request, "init".to_owned());
     let mut command = call.command("create");
     command.arg("--bundle").arg(&request.folder).arg("--pid-file").arg(call.file("pid"));
     let console = match &streams.console {
@@ -165,7 +172,7 @@ pub(super) fn exec(program: &Path, start: &Start, request: &Exec, fds: Vec<Owned
             drop(reports);
             linux::process::reset_signals();
             let name = format!("exec-{:016x}", request.exec);
-            let call = Call { program, container: &start.container, folder: &start.folder, name };
+            let call = Call::new(program, start, name);
             let code = match run_command(&call, request, fds) {
                 Ok(pid) => {
                     errors::report(&report, &Reports::Pid(pid));
@@ -242,7 +249,8 @@ pub(super) fn delete(program: &Path, start: &Start) -> io::Result<()> {
 fn beside(program: &Path, start: &Start, verb: &str, after: &[&str], or: impl FnOnce()) -> io::Result<()> {
     if let Fork::Child = linux::process::fork()? {
         linux::process::reset_signals();
-        let call = Call { program, container: &start.container, folder: &start.folder, name: verb.to_owned() };
+        // The folder may be on its way out: nothing new is put there.
+        let call = Call { log: "/dev/null".into(), ..Call::new(program, start, verb.to_owned()) };
         let mut command = call.command(verb);
         if verb == "delete" {
             command.arg("--force");
