@@ -16,6 +16,7 @@ mod kubectl;
 mod local_cluster;
 mod load;
 mod node;
+mod node_volumes;
 mod pods;
 mod process;
 mod proxy;
@@ -102,6 +103,12 @@ enum Command {
         #[arg(long, default_value_t = AT_ONCE)]
         at_once: usize,
     },
+    /// Pods with volumes of a CSI driver, from the claim to Ready, beside the same pods without. Needs root.
+    NodeVolumes {
+        /// Pods that are created at once.
+        #[arg(long, default_value_t = node_volumes::MANY)]
+        pods: usize,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -129,6 +136,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             kubectl::run().await?;
             dashboard::run(dashboard::PODS, dashboard::SECONDS).await?;
             node::run(AT_ONCE).await?;
+            node_volumes::run(node_volumes::MANY).await?;
             idle::run(idle::SECONDS).await?;
             local_cluster::run().await?;
             proxy::run(proxy::SERVICES).await
@@ -146,5 +154,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Cluster => local_cluster::run().await,
         Command::Idle { seconds } => idle::run(seconds).await,
         Command::Node { at_once } => node::run(at_once).await,
+        Command::NodeVolumes { pods } => node_volumes::run(pods).await,
     }
 }

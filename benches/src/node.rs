@@ -75,7 +75,7 @@ pub async fn run(at_once: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pod(name: &str) -> Value {
+pub fn pod(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {
@@ -90,6 +90,15 @@ fn pod(name: &str) -> Value {
 
 /// Creates them all at once: how long until the last is Ready, and for each from its creation.
 pub async fn create(client: &Client, names: &[String]) -> anyhow::Result<(Duration, Vec<Duration>)> {
+    create_with(client, names, pod).await
+}
+
+/// The same with pods of another kind.
+pub async fn create_with(
+    client: &Client,
+    names: &[String],
+    pod: impl Fn(&str) -> Value,
+) -> anyhow::Result<(Duration, Vec<Duration>)> {
     let mut watch = client.watch(&format!("{}?watch=true", pods::PATH)).await?;
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS.min(names.len()) {
@@ -99,7 +108,7 @@ pub async fn create(client: &Client, names: &[String]) -> anyhow::Result<(Durati
     let sent = parking_lot::Mutex::new(std::collections::HashMap::new());
     let each = names.len().div_ceil(connections.len().max(1)).max(1);
     let sending = connections.iter_mut().zip(names.chunks(each)).map(|(connection, names)| {
-        let sent = &sent;
+        let (sent, pod) = (&sent, &pod);
         async move {
             for name in names {
                 sent.lock().insert(name.clone(), Instant::now());
@@ -137,7 +146,7 @@ async fn all_ready(watch: &mut Watch, mut wanted: BTreeSet<String>) -> anyhow::R
     Ok(ready)
 }
 
-async fn delete_all(client: &Client) -> anyhow::Result<()> {
+pub async fn delete_all(client: &Client) -> anyhow::Result<()> {
     client.delete(pods::PATH).await?;
     let until = Instant::now() + PATIENCE;
     loop {

@@ -189,3 +189,54 @@ fn a_pod_that_has_ended_lets_go_of_its_device() {
         "metadata": {"name": "later"}, "spec": {"spec": {"devices": {"requests": [request]}}}}));
     cluster.ok("wait --for=condition=Ready pod/third --timeout=60s");
 }
+
+/// The status of a claim is not one thing: who may write it may not yet give devices away, nor speak for a driver.
+#[test]
+fn parts_of_a_claims_status_have_rights_of_their_own() {
+    let server = Server::start_api(&[]).unwrap();
+    server.default_account("default").unwrap();
+    let kubectl = server.kubectl();
+    let create = |object: Value| kubectl.ok_with(&["create", "-f", "-"], &object.to_string());
+    create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}));
+    let role = |name: &str, resources: &[&str], verbs: &[&str]| {
+        let (api, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+        let rule = json!({"apiGroups": ["resource.k8s.io"], "resources": resources, "verbs": verbs});
+        create(json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}));
+        create(json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "somebody"}]}));
+    };
+    role("status", &["resourceclaims", "resourceclaims/status"], &["get", "update", "patch"]);
+    let patch = |status: Value| {
+        let text = json!({"status": status}).to_string();
+        let line =
+            ["patch", "resourceclaim", "c", "--subresource=status", "--type=merge", "--as=somebody", "-p", &text];
+        let output = kubectl.run(&line).unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let until_allowed = |status: Value| {
+        let began = Instant::now();
+        loop {
+            let (done, error) = patch(status.clone());
+            if done {
+                return;
+            }
+            assert!(began.elapsed() < LATER, "{error}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"});
+    let allocation = json!({"allocation": {"devices": {"results": [result]}}});
+    let (done, error) = patch(allocation.clone());
+    let expected = "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"patch\" permission";
+    assert!(!done && error.contains(expected), "{error}");
+    role("binding", &["resourceclaims/binding"], &["patch"]);
+    until_allowed(allocation);
+    let devices = json!({"devices": [{"driver": "gpu.example.com", "pool": "p", "device": "d", "data": {"a": 1}}]});
+    let (done, error) = patch(devices.clone());
+    let expected = "changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[arbitrary-node:patch]\" permission";
+    assert!(!done && error.contains(expected), "{error}");
+    role("driver", &["resourceclaims/driver"], &["arbitrary-node:patch"]);
+    until_allowed(devices);
+}

@@ -3,6 +3,7 @@
 
 pub mod labels;
 pub mod taints;
+pub mod device_taints;
 pub mod node_affinity;
 pub mod resources;
 pub mod pods;

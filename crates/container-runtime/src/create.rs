@@ -92,7 +92,13 @@ async fn prepare(
     };
     let mut spec = spec::spec(&input)?;
     give_devices(&mut spec, &bound)?;
+    let program = crate::handlers::program(&inner.config, &sandbox.record.lock().handler)?;
+    let whole = spec.clone();
     let process = take_process(&mut spec, inner)?;
+    if program.is_some() {
+        // A runtime of the host does all that the specification says.
+        spec = whole;
+    }
     // It holds what the environment holds; what is written over keeps its mode.
     linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
     spec.save(folder.join(CONFIG)).map_err(|error| cri::Error::unknown(error.to_string()))?;
@@ -128,6 +134,7 @@ async fn prepare(
         stdin: record.config.stdin,
         stdin_once: record.config.stdin_once,
         tty: record.config.tty,
+        program,
     };
     write_json(&start.folder.join(START), &start).map_err(failed)?;
     Ok((record, start))

@@ -17,7 +17,9 @@ mod compress;
 mod container;
 mod create;
 mod exec;
+mod handlers;
 mod records;
+mod reserve;
 mod runtime;
 mod sandbox;
 mod service;
@@ -27,6 +29,7 @@ mod streams;
 pub use client::ANSWER_WITHIN;
 pub use runtime::ContainerRuntime;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,8 @@ pub struct Config {
     pub layer_pulls_max: usize,
     pub log_max_size: u64,
     pub log_max_files: u32,
+    /// OCI runtimes of the host by the handler of a RuntimeClass that names them. Handlers beside these are our own runtime's.
+    pub handlers: BTreeMap<String, PathBuf>,
     /// How long a pod's shim may take to answer: [`ANSWER_WITHIN`] unless told otherwise.
     pub shim_answers_within: Duration,
 }

@@ -20,6 +20,9 @@ pub(crate) struct SandboxRecord {
     pub addresses: Addresses,
     /// False while it is being made, and when it has been stopped.
     pub ready: bool,
+    /// Made through the CRI socket: the kubelet of this node neither sees nor removes it.
+    #[serde(default)]
+    pub foreign: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::image::Snapshot;
 
 /// The users of a pod that has its own.
+#[derive(Clone, Copy)]
 pub struct Users<'a> {
     pub namespace: &'a OwnedFd,
     /// Who is root there, here.

@@ -33,7 +33,21 @@ const LOADED_AT_ONCE: usize = 32;
 /// knarr's own container runtime. Dropping it leaves all pods running.
 pub struct ContainerRuntime {
     pub(crate) inner: Arc<Inner>,
+    pub(crate) caller: Caller,
+    connections: Arc<Connections>,
 }
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Sees its own pods only: what others make beside it is not its to end.
+    Kubelet,
+    /// A client of the CRI socket, which sees everything.
+    Socket,
+}
+
+/// The connections to all shims, which end with the last who uses the runtime.
+struct Connections(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub config: Config,
@@ -44,9 +58,18 @@ pub(crate) struct Inner {
     /// A read-only view of the program that becomes a shim.
     pub shim_program: Arc<OwnedFd>,
     pub table: Mutex<Table>,
-    pub events: broadcast::Sender<v1::ContainerEventResponse>,
+    pub events: broadcast::Sender<Told>,
+    /// What may be asked for by a RuntimeClass.
+    pub handlers: Vec<v1::RuntimeHandler>,
     pub samples: Samples,
     pub compressor: Arc<Compressor>,
+}
+
+/// An event, and whether it is about a pod that the kubelet does not see.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub foreign: bool,
+    pub event: v1::ContainerEventResponse,
 }
 
 #[derive(Default)]
@@ -83,8 +106,10 @@ impl ContainerRuntime {
             linux::mount::read_only_view(&config.shim_program).map_err(|error| failed("open shim program", error))?;
         let mut host = Host::detect();
         crate::apparmor::load(&mut host).await;
+        let handlers = crate::handlers::describe(&config).await;
         let inner = Arc::new(Inner {
             host,
+            handlers,
             cgroups: linux::cgroup::Cgroups::detect(),
             programs: Programs::default(),
             images,
@@ -98,27 +123,24 @@ impl ContainerRuntime {
         load(&inner).await.map_err(|error| failed("reload sandboxes", error))?;
         let known: Vec<String> = inner.table.lock().sandboxes.keys().cloned().collect();
         inner.config.network.keep_only(&known).await?;
-        Ok(ContainerRuntime { inner })
+        let connections = Arc::new(Connections(inner.clone()));
+        Ok(ContainerRuntime { inner, caller: Caller::Kubelet, connections })
+    }
+
+    /// The same runtime for clients of the CRI socket: they see all pods, and what they make is not the kubelet's.
+    pub fn for_socket(&self) -> ContainerRuntime {
+        ContainerRuntime { inner: self.inner.clone(), caller: Caller::Socket, connections: self.connections.clone() }
     }
 
     /// The images of this runtime.
     pub fn images(&self) -> &Arc<dyn ImageStore> {
         &self.inner.images
     }
-
-    /// The process of a running container, as the host numbers it.
-    pub fn pid(&self, container: &str) -> Option<i32> {
-        let container = self.inner.table.lock().containers.get(container).cloned()?;
-        match *container.state.borrow() {
-            State::Running { pid, .. } => Some(pid),
-            _ => None,
-        }
-    }
 }
 
-impl Drop for ContainerRuntime {
+impl Drop for Connections {
     fn drop(&mut self) {
-        for sandbox in self.inner.table.lock().sandboxes.values() {
+        for sandbox in self.0.table.lock().sandboxes.values() {
             sandbox.closing.store(true, Ordering::Relaxed);
             if let Some(shim) = &*sandbox.shim.lock() {
                 shim.client.disconnect();
@@ -162,14 +184,15 @@ impl Inner {
             return;
         }
         let statuses = self.containers_of(&sandbox.id).iter().map(|container| container.status()).collect();
-        // Nobody listening is fine.
-        let _ = self.events.send(v1::ContainerEventResponse {
+        let event = v1::ContainerEventResponse {
             container_id: id.to_string(),
             container_event_type: kind as i32,
             created_at: crate::shim::now(),
             pod_sandbox_status: Some(sandbox.status()),
             containers_statuses: statuses,
-        });
+        };
+        // Nobody listening is fine.
+        let _ = self.events.send(Told { foreign: sandbox.is_foreign(), event });
     }
 
     /// A shim said something.

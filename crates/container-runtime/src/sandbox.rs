@@ -56,6 +56,10 @@ impl Sandbox {
         self.record.lock().config.clone()
     }
 
+    pub fn is_foreign(&self) -> bool {
+        self.record.lock().foreign
+    }
+
     pub fn is_ready(&self) -> bool {
         self.record.lock().ready && self.shim.lock().is_some()
     }
@@ -168,11 +172,15 @@ pub(crate) fn modes(config: &v1::PodSandboxConfig) -> Modes {
     Modes { network: share(options.network()), ipc: share(options.ipc()), pid: share(options.pid()), users }
 }
 
-pub(crate) async fn run(inner: &Arc<Inner>, config: v1::PodSandboxConfig, handler: &str) -> cri::Result<String> {
-    if !handler.is_empty() && handler != "knarr" {
-        return Err(cri::Error::unknown(format!(
-            "failed to get sandbox runtime: no runtime for {handler:?} is configured"
-        )));
+pub(crate) async fn run(
+    inner: &Arc<Inner>,
+    config: v1::PodSandboxConfig,
+    handler: &str,
+    foreign: bool,
+) -> cri::Result<String> {
+    let program = crate::handlers::program(&inner.config, handler)?;
+    if program.is_some() && modes(&config).users.is_some() {
+        return Err(cri::Error::unknown(format!("RuntimeClass handler {handler:?} does not support user namespaces")));
     }
     let record = SandboxRecord {
         id: crate::runtime::new_id(),
@@ -181,6 +189,7 @@ pub(crate) async fn run(inner: &Arc<Inner>, config: v1::PodSandboxConfig, handle
         created_at: now(),
         addresses: Addresses::default(),
         ready: false,
+        foreign,
     };
     let sandbox = Arc::new(Sandbox::new(inner, record));
     let result = make(inner, &sandbox).await;

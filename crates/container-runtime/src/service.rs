@@ -1,6 +1,6 @@
 //! The runtime as the kubelet drives it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,11 +12,13 @@ use futures::stream::BoxStream;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::container;
+use crate::container::State;
 use crate::create;
 use crate::exec;
 use crate::image::{Credentials, Image};
-use crate::runtime::{ContainerRuntime, Inner};
-use crate::sandbox;
+use crate::reserve;
+use crate::runtime::{Caller, ContainerRuntime, Inner};
+use crate::sandbox::{self, Sandbox};
 use crate::shim::now;
 use crate::shim::protocol::Call;
 use crate::stats;
@@ -32,6 +34,12 @@ where
 
 fn fits(selector: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {
     selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
+impl ContainerRuntime {
+    fn sees(&self, sandbox: &Sandbox) -> bool {
+        self.caller == Caller::Socket || !sandbox.is_foreign()
+    }
 }
 
 fn condition(kind: &str, trouble: Option<(&str, String)>) -> v1::RuntimeCondition {
@@ -57,9 +65,39 @@ impl Runtime for ContainerRuntime {
         Ok(v1::RuntimeStatus { conditions: vec![condition("RuntimeReady", None), condition("NetworkReady", trouble)] })
     }
 
+    async fn status_response(&self) -> cri::Result<v1::StatusResponse> {
+        Ok(v1::StatusResponse {
+            status: Some(self.status().await?),
+            runtime_handlers: self.inner.handlers.clone(),
+            features: Some(v1::RuntimeFeatures {
+                supplemental_groups_policy: true,
+                user_namespaces_host_network: false,
+            }),
+            ..v1::StatusResponse::default()
+        })
+    }
+
     async fn run_pod_sandbox(&self, config: v1::PodSandboxConfig, runtime_handler: &str) -> cri::Result<String> {
         let (inner, handler) = (self.inner.clone(), runtime_handler.to_string());
-        to_the_end(async move { sandbox::run(&inner, config, &handler).await }).await
+        let foreign = self.caller == Caller::Socket;
+        if foreign {
+            reserve::sandbox(&inner, &config)?;
+        }
+        to_the_end(async move { sandbox::run(&inner, config, &handler, foreign).await }).await
+    }
+
+    async fn update_pod_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> cri::Result<()> {
+        let sandbox = self.inner.sandbox(&request.pod_sandbox_id)?;
+        let record = {
+            let mut record = sandbox.record.lock();
+            let linux = record.config.linux.get_or_insert_default();
+            linux.overhead = request.overhead.or(linux.overhead.take());
+            linux.resources = request.resources.or(linux.resources.take());
+            record.clone()
+        };
+        sandbox.folder.write_sandbox(&record).map_err(|error| {
+            cri::Error::unknown(format!("failed to update resources of sandbox {:?}: {error}", sandbox.id))
+        })
     }
 
     async fn stop_pod_sandbox(&self, id: &str) -> cri::Result<()> {
@@ -79,7 +117,7 @@ impl Runtime for ContainerRuntime {
     async fn list_pod_sandboxes(&self, filter: Option<v1::PodSandboxFilter>) -> cri::Result<Vec<v1::PodSandbox>> {
         let filter = filter.unwrap_or_default();
         let sandboxes: Vec<_> = self.inner.table.lock().sandboxes.values().cloned().collect();
-        let all = sandboxes.iter().map(|sandbox| sandbox.summary());
+        let all = sandboxes.iter().filter(|sandbox| self.sees(sandbox)).map(|sandbox| sandbox.summary());
         Ok(all
             .filter(|sandbox| filter.id.is_empty() || sandbox.id == filter.id)
             .filter(|sandbox| filter.state.as_ref().is_none_or(|state| state.state == sandbox.state))
@@ -94,6 +132,9 @@ impl Runtime for ContainerRuntime {
         sandbox_config: v1::PodSandboxConfig,
     ) -> cri::Result<String> {
         let (inner, sandbox) = (self.inner.clone(), self.inner.sandbox(sandbox)?);
+        if self.caller == Caller::Socket {
+            reserve::container(&inner, &sandbox, &config)?;
+        }
         to_the_end(async move { create::create(&inner, &sandbox, config, sandbox_config).await }).await
     }
 
@@ -118,7 +159,8 @@ impl Runtime for ContainerRuntime {
     async fn list_containers(&self, filter: Option<v1::ContainerFilter>) -> cri::Result<Vec<v1::Container>> {
         let filter = filter.unwrap_or_default();
         let containers: Vec<_> = self.inner.table.lock().containers.values().cloned().collect();
-        let all = containers.iter().map(|container| container.summary());
+        let seen = containers.iter().filter(|container| self.sees(&container.sandbox));
+        let all = seen.map(|container| container.summary());
         Ok(all
             .filter(|container| filter.id.is_empty() || container.id == filter.id)
             .filter(|container| filter.pod_sandbox_id.is_empty() || container.pod_sandbox_id == filter.pod_sandbox_id)
@@ -129,6 +171,18 @@ impl Runtime for ContainerRuntime {
 
     async fn container_status(&self, id: &str) -> cri::Result<v1::ContainerStatus> {
         Ok(self.inner.container(id)?.status())
+    }
+
+    fn pid(&self, id: &str) -> Option<i32> {
+        if let Some(container) = self.inner.find_container(id) {
+            return match *container.state.borrow() {
+                State::Running { pid, .. } => Some(pid),
+                _ => None,
+            };
+        }
+        let sandbox = self.inner.find_sandbox(id)?;
+        let shim = sandbox.shim.lock();
+        shim.as_ref().map(|shim| shim.ready.pid)
     }
 
     async fn update_container_resources(&self, id: &str, linux: v1::LinuxContainerResources) -> cri::Result<()> {
@@ -180,7 +234,7 @@ impl Runtime for ContainerRuntime {
     async fn list_container_stats(&self) -> cri::Result<Vec<v1::ContainerStats>> {
         let containers: Vec<_> = self.inner.table.lock().containers.values().cloned().collect();
         let mut all = Vec::new();
-        for container in containers.iter().filter(|container| container.is_running()) {
+        for container in containers.iter().filter(|one| one.is_running() && self.sees(&one.sandbox)) {
             all.extend(stats::container(&self.inner, container).await);
         }
         forget_samples(&self.inner);
@@ -190,7 +244,7 @@ impl Runtime for ContainerRuntime {
     async fn list_pod_sandbox_stats(&self) -> cri::Result<Vec<v1::PodSandboxStats>> {
         let sandboxes: Vec<_> = self.inner.table.lock().sandboxes.values().cloned().collect();
         let mut all = Vec::new();
-        for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready()) {
+        for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready() && self.sees(sandbox)) {
             all.extend(stats::sandbox(&self.inner, sandbox).await);
         }
         forget_samples(&self.inner);
@@ -198,19 +252,30 @@ impl Runtime for ContainerRuntime {
     }
 
     async fn events(&self) -> cri::Result<BoxStream<'static, v1::ContainerEventResponse>> {
-        let receiver = self.inner.events.subscribe();
-        let stream = futures::stream::unfold(receiver, |mut receiver| async move {
-            match receiver.recv().await {
-                Ok(event) => Some((event, receiver)),
-                // Whoever has missed something asks for all again.
-                Err(RecvError::Lagged(_) | RecvError::Closed) => None,
+        let (receiver, caller) = (self.inner.events.subscribe(), self.caller);
+        let stream = futures::stream::unfold(receiver, move |mut receiver| async move {
+            loop {
+                match receiver.recv().await {
+                    Ok(told) if told.foreign && caller == Caller::Kubelet => {}
+                    Ok(told) => return Some((told.event, receiver)),
+                    // Whoever has missed something asks for all again.
+                    Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
+                }
             }
         });
         Ok(stream.boxed())
     }
 
     async fn list_images(&self) -> cri::Result<Vec<v1::Image>> {
-        Ok(self.inner.images.list().iter().map(shown).collect())
+        let mut images: Vec<v1::Image> = self.inner.images.list().iter().map(shown).collect();
+        if self.caller == Caller::Kubelet {
+            // The kubelet does not see who uses these, and must not take them away.
+            let containers: Vec<_> = self.inner.table.lock().containers.values().cloned().collect();
+            let foreign = containers.iter().filter(|container| container.sandbox.is_foreign());
+            let used: HashSet<String> = foreign.map(|container| container.record.lock().image_id.clone()).collect();
+            images.iter_mut().for_each(|image| image.pinned |= used.contains(&image.id));
+        }
+        Ok(images)
     }
 
     async fn image_status(&self, image: &str) -> cri::Result<Option<v1::Image>> {

@@ -86,6 +86,10 @@ pub trait Runtime: Send + Sync {
     async fn remove_pod_sandbox(&self, id: &str) -> Result<()>;
     async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus>;
     async fn list_pod_sandboxes(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>>;
+    /// What the pod as a whole may use from now on. The cgroup of the pod is its caller's; a runtime keeps what it was told.
+    async fn update_pod_sandbox_resources(&self, _: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        Err(Error::new(Code::Unimplemented, "this runtime does not keep resources of sandboxes"))
+    }
 
     async fn create_container(
         &self,
@@ -99,6 +103,10 @@ pub trait Runtime: Send + Sync {
     async fn remove_container(&self, id: &str) -> Result<()>;
     async fn list_containers(&self, filter: Option<v1::ContainerFilter>) -> Result<Vec<v1::Container>>;
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus>;
+    /// The first process of a running container or of a sandbox, as the host numbers it; nothing where the runtime does not say.
+    fn pid(&self, _id: &str) -> Option<i32> {
+        None
+    }
     async fn update_container_resources(&self, id: &str, linux: v1::LinuxContainerResources) -> Result<()>;
     /// After the log file has been renamed.
     async fn reopen_container_log(&self, id: &str) -> Result<()>;

@@ -54,6 +54,11 @@ impl Remote {
         Ok(remote)
     }
 
+    /// The bare clients, for calls that a kubelet has no use for.
+    pub fn clients(&self) -> (RuntimeServiceClient<Channel>, ImageServiceClient<Channel>) {
+        (self.runtime(), self.images())
+    }
+
     fn runtime(&self) -> RuntimeServiceClient<Channel> {
         self.runtime.clone()
     }
@@ -146,6 +151,10 @@ impl Runtime for Remote {
         present(answer.status, "status")
     }
 
+    async fn status_response(&self) -> Result<v1::StatusResponse> {
+        call(self.runtime().status(v1::StatusRequest::default())).await
+    }
+
     async fn run_pod_sandbox(&self, config: v1::PodSandboxConfig, runtime_handler: &str) -> Result<String> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: runtime_handler.to_owned() };
         Ok(within(SANDBOX_TIMEOUT, self.runtime().run_pod_sandbox(request)).await?.pod_sandbox_id)
@@ -168,6 +177,10 @@ impl Runtime for Remote {
 
     async fn list_pod_sandboxes(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>> {
         Ok(call(self.runtime().list_pod_sandbox(v1::ListPodSandboxRequest { filter })).await?.items)
+    }
+
+    async fn update_pod_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        call(self.runtime().update_pod_sandbox_resources(request)).await.map(drop)
     }
 
     async fn create_container(

@@ -1,6 +1,9 @@
 //! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
 
 mod runtime;
+mod cri_socket;
+mod handlers;
+mod shutdown;
 mod images;
 mod certificate;
 pub mod managers;
@@ -114,6 +117,10 @@ pub struct Flags {
     pub managers: managers::Flags,
     #[command(flatten)]
     pub credential_providers: credential_providers::Flags,
+    #[command(flatten)]
+    pub handlers: handlers::Flags,
+    #[command(flatten)]
+    pub shutdown: shutdown::Flags,
     /// Unsafe sysctls that pods may set, such as net.core.*.
     #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -193,6 +200,8 @@ impl Flags {
         size(&self.container_log_max_size).context("--container-log-max-size")?;
         self.managers.settings()?;
         self.credential_providers.settings()?;
+        self.handlers.programs()?;
+        self.shutdown.periods()?;
         registries(&self.private_registry)?;
         Ok(())
     }
@@ -238,7 +247,11 @@ pub async fn start(
     linux::file::make_private_folder(&storage).with_context(|| format!("create {}", storage.display()))?;
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
-    tasks::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
+    let periods = flags.shutdown.periods()?;
+    tasks::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), periods)?);
+    if flags.shutdown.asks_logind().is_some() {
+        kubelet::logind::start(crate::power_off::logind(periods), config.power_off.clone(), shutdown.clone());
+    }
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
     let cluster = Cluster::with_client(membership.client, caches);
     Ok(tasks::spawn(async move {

@@ -60,6 +60,16 @@ impl Default for Periods {
     }
 }
 
+/// How logind is asked to wait for the pods, on a machine with systemd.
+pub fn logind(periods: Periods) -> kubelet::logind::Settings {
+    kubelet::logind::Settings {
+        bus: "/run/dbus/system_bus_socket".into(),
+        conf_dir: "/etc/systemd/logind.conf.d".into(),
+        grace: periods.all,
+        critical_grace: periods.critical,
+    }
+}
+
 /// Answers requests until it is dropped.
 pub fn listen(
     data_dir: &Path,

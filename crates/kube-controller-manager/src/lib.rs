@@ -52,6 +52,7 @@ mod tokencleaner;
 mod serviceaccounttoken;
 mod legacytokencleaner;
 mod resourceclaim;
+mod devicetainteviction;
 mod vacprotection;
 mod servicecidr;
 mod validatingadmissionpolicystatus;
@@ -108,6 +109,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &serviceaccounttoken::CONTROLLER,
     &ttl::CONTROLLER,
     &resourceclaim::CONTROLLER,
+    &devicetainteviction::CONTROLLER,
     &vacprotection::CONTROLLER,
     &servicecidr::CONTROLLER,
     &validatingadmissionpolicystatus::CONTROLLER,

@@ -6,6 +6,7 @@ pub mod stats;
 pub mod eviction;
 pub mod gc;
 pub mod shutdown;
+pub mod logind;
 pub mod pods;
 pub mod pod;
 pub mod objects;

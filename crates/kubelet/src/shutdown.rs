@@ -60,17 +60,36 @@ impl PowerOff {
         }
     }
 
+    /// The machine does not go down after all: the node takes pods again. Those that have ended are not brought back.
+    pub(crate) fn take_back(&self) {
+        self.state.send_if_modified(|state| {
+            let is_over = matches!(state, State::Done { .. });
+            if is_over {
+                *state = State::Running;
+            }
+            is_over
+        });
+    }
+
     /// Waits to be asked, and does it.
     pub async fn run(&self, pods: &Pods, health: &Health) {
         let mut state = self.state.subscribe();
+        let mut has_ended_pods = false;
         loop {
             // Copied, because what is borrowed must not be held while the pods end.
             let now = *state.borrow_and_update();
-            if let State::Asked { grace, critical_grace } = now {
-                tracing::info!(seconds = grace.as_secs(), "node is shutting down; ending all pods");
-                let in_time = shut_down_pods(pods, health, grace, critical_grace).await;
-                self.state.send_replace(State::Done { in_time });
-                return;
+            match now {
+                State::Asked { grace, critical_grace } => {
+                    tracing::info!(seconds = grace.as_secs(), "node is shutting down; ending all pods");
+                    let in_time = shut_down_pods(pods, health, grace, critical_grace).await;
+                    has_ended_pods = true;
+                    self.state.send_replace(State::Done { in_time });
+                }
+                State::Running if has_ended_pods => {
+                    has_ended_pods = false;
+                    health.set_shutting_down(false);
+                }
+                State::Running | State::Done { .. } => {}
             }
             // As above.
             let _ = state.changed().await;
@@ -81,7 +100,7 @@ impl PowerOff {
 /// Ends all pods: those that are not critical within `grace` less `critical_grace`, then the critical ones within the rest.
 /// Answers whether all had ended in time.
 pub(crate) async fn shut_down_pods(pods: &Pods, health: &Health, grace: Duration, critical_grace: Duration) -> bool {
-    health.set_shutting_down();
+    health.set_shutting_down(true);
     let ordinary = grace.saturating_sub(critical_grace);
     shut_down_by_priority(pods, &[(i32::MIN, ordinary), (CRITICAL_PRIORITY, critical_grace)]).await
 }

@@ -50,6 +50,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
         "certificates that the operator's settings name",
     ),
     ("container-runtime/src/shim/cgroups.rs", "folder.join(", "files of cgroups"),
+    ("container-runtime/src/shim/oci.rs", "File::open(folder)", "the container's own folder, which only root enters"),
     ("cni/src/exec/configuration.rs", "std::fs::read(path)", "the operator's folder of CNI configurations"),
     ("cni/src/exec/mod.rs", "std::fs::read(&path)", "the network's own folder, which only root enters"),
     ("cni/src/builtin/claims.rs", "std::fs::read(&path)", "the network's own folder, which only root enters"),

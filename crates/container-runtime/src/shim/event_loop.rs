@@ -15,6 +15,7 @@ use super::cgroups::Groups;
 use super::container::{Container, Phase, READ_SIZE};
 use super::errors::read_reports;
 use super::namespaces::Held;
+use super::oci;
 use super::protocol::{Answer, Event, Message, Pod, Ready, Refused, Request, exit_record};
 use super::write_json;
 use crate::logs::Stream;
@@ -302,6 +303,10 @@ impl Shim {
         let exit = container.end(ended, super::now(), &mut vec![0; READ_SIZE]);
         let id = id.clone();
         let rotated = container.log.take_rotated();
+        if let Some(program) = &container.start.program {
+            // What it keeps goes with the container's folder, too.
+            let _ = oci::delete(program, &container.start);
+        }
         if !container.groups.remove() {
             self.leftover.push(container.groups.clone());
         }

@@ -10,6 +10,7 @@ mod errors;
 mod event_loop;
 mod exec;
 mod namespaces;
+mod oci;
 mod start;
 mod volumes;
 mod working_dir;

@@ -123,6 +123,9 @@ pub struct Start {
     pub stdin: bool,
     pub stdin_once: bool,
     pub tty: bool,
+    /// The OCI runtime of the host that runs it; absent where libcontainer does.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
 }
 
 /// An image's content, mounted read-only at a place that the specification then binds into the container.

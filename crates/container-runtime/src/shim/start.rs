@@ -17,7 +17,9 @@ use super::cgroups::Groups;
 use super::confine;
 use super::errors::{self, Reports};
 use super::namespaces::{Held, flags};
+use super::oci;
 use super::protocol::{PROCESS, Process, ROOTFS, Start};
+use crate::rootfs::Users;
 
 /// The shim's ends of a container that is being started.
 pub struct Starting {
@@ -58,7 +60,11 @@ pub fn start(request: &Start, namespaces: &Held) -> io::Result<Starting> {
         Fork::Child => {
             drop(ours);
             let report = Rc::new(report);
-            if let Err(error) = create(request, namespaces, process, theirs, report.clone()) {
+            let created = match &request.program {
+                Some(program) => oci::create(program, request, &process, theirs, &report),
+                None => create(request, namespaces, process, theirs, report.clone()),
+            };
+            if let Err(error) = created {
                 errors::report(&report, &Reports::Failed(error.to_string()));
                 linux::process::exit_now(1);
             }
@@ -67,28 +73,30 @@ pub fn start(request: &Start, namespaces: &Held) -> io::Result<Starting> {
     }
 }
 
-struct Streams {
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    console: Option<OwnedFd>,
+pub(super) struct Streams {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    pub console: Option<OwnedFd>,
 }
 
-fn null() -> io::Result<OwnedFd> {
+pub(super) fn null() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open("/dev/null")?.into())
 }
 
 /// Why a container does not run, in the words that users read.
 #[derive(Debug, thiserror::Error)]
-enum CreateError {
+pub(super) enum CreateError {
     #[error("{what}: {source}")]
     Step { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     /// What it said, and what it only wrote into its log.
     #[error("{0}")]
     Libcontainer(String),
+    #[error(transparent)]
+    Program(#[from] oci::ProgramError),
 }
 
-fn step<E: Into<Box<dyn std::error::Error + Send + Sync>>>(what: &'static str) -> impl Fn(E) -> CreateError {
+pub(super) fn step<E: Into<Box<dyn std::error::Error + Send + Sync>>>(what: &'static str) -> impl Fn(E) -> CreateError {
     move |error| CreateError::Step { what, source: error.into() }
 }
 
@@ -103,20 +111,8 @@ fn create(
     Groups::join_named(&process.cgroup, std::process::id()).map_err(step("join cgroup"))?;
     // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
     namespaces.join().map_err(step("join namespaces of the sandbox"))?;
-    // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
-    // has nothing to clean up.
-    linux::process::unshare(flags::NEW_MOUNT).map_err(step("create mount namespace"))?;
-    linux::chroot::make_root_pivotable().map_err(step("leave the chroot that knarr runs in"))?;
-    crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
-        .map_err(step("mount root file system"))?;
+    mount_root(request, &process.cwd, namespaces.users())?;
     linux::process::new_session_keyring().map_err(step("create session keyring"))?;
-    let rootfs = request.folder.join(ROOTFS);
-    // Where it cannot be made, entering it fails, and that is what users know how to read.
-    let _ = super::working_dir::make(&request.folder, &rootfs, &process.cwd, namespaces.users().as_ref());
-    for image in &request.images {
-        crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path)
-            .map_err(step("mount image volume"))?;
-    }
     if let Some(users) = namespaces.users() {
         super::volumes::place(&request.folder, &users).map_err(step("map owners of volumes"))?;
     }
@@ -143,6 +139,22 @@ fn create(
         .and_then(|group| restricted.1.restrict(&group))
         .map_err(step("set device cgroup program"))?;
     container.start().map_err(|error| CreateError::Libcontainer(details.explain(&error)))
+}
+
+/// Mounts the root of a container where only this process and the container, which copies the namespace, can see it: the host has
+/// nothing to clean up.
+pub(super) fn mount_root(request: &Start, cwd: &str, users: Option<Users<'_>>) -> Result<(), CreateError> {
+    linux::process::unshare(flags::NEW_MOUNT).map_err(step("create mount namespace"))?;
+    linux::chroot::make_root_pivotable().map_err(step("leave the chroot that knarr runs in"))?;
+    let rootfs = request.folder.join(ROOTFS);
+    crate::rootfs::mount(&request.snapshot, &rootfs, users).map_err(step("mount root file system"))?;
+    // Where it cannot be made, entering it fails, and that is what users know how to read.
+    let _ = super::working_dir::make(&request.folder, &rootfs, cwd, users.as_ref());
+    for image in &request.images {
+        crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path)
+            .map_err(step("mount image volume"))?;
+    }
+    Ok(())
 }
 
 /// What libcontainer calls when everything around the program is done.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +28,7 @@ pub struct World {
     pub network: Arc<CountingNetwork>,
     pub images: Arc<FolderImages>,
     pub shim_answers_within: Duration,
+    pub handlers: BTreeMap<String, PathBuf>,
     runtime: Option<ContainerRuntime>,
     cgroup: String,
 }
@@ -161,6 +163,7 @@ impl World {
             network: Arc::default(),
             images: FolderImages::new(&folder.path().join("images")),
             shim_answers_within: Duration::from_secs(60),
+            handlers: BTreeMap::new(),
             runtime: None,
             cgroup,
             folder,
@@ -176,6 +179,7 @@ impl World {
             shim_program: PathBuf::from(env!("CARGO_BIN_EXE_container-shim")),
             network: self.network.clone(),
             registries: Default::default(),
+            handlers: self.handlers.clone(),
             layer_pulls_max: 1,
             log_max_size: 1 << 20,
             log_max_files: 3,

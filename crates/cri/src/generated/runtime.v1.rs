@@ -1545,6 +1545,74 @@ pub struct LinuxRuntimeConfiguration {
     #[prost(enumeration = "CgroupDriver", tag = "1")]
     pub cgroup_driver: i32,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamPodSandboxesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<PodSandboxFilter>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamPodSandboxesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub pod_sandboxes: ::prost::alloc::vec::Vec<PodSandbox>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamContainersRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<ContainerFilter>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamContainersResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub containers: ::prost::alloc::vec::Vec<Container>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamContainerStatsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<ContainerStatsFilter>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamContainerStatsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub container_stats: ::prost::alloc::vec::Vec<ContainerStats>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamPodSandboxStatsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<PodSandboxStatsFilter>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamPodSandboxStatsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub pod_sandbox_stats: ::prost::alloc::vec::Vec<PodSandboxStats>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamPodSandboxMetricsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamPodSandboxMetricsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub pod_sandbox_metrics: ::prost::alloc::vec::Vec<PodSandboxMetrics>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdatePodSandboxResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub overhead: ::core::option::Option<LinuxContainerResources>,
+    #[prost(message, optional, tag = "3")]
+    pub resources: ::core::option::Option<LinuxContainerResources>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdatePodSandboxResourcesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamImagesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<ImageFilter>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StreamImagesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub images: ::prost::alloc::vec::Vec<Image>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Protocol {
@@ -2260,6 +2328,32 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandbox"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn stream_pod_sandboxes(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamPodSandboxesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StreamPodSandboxesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/StreamPodSandboxes",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxes"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn create_container(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateContainerRequest>,
@@ -2379,6 +2473,32 @@ pub mod runtime_service_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListContainers"));
             self.inner.unary(req, path, codec).await
+        }
+        pub async fn stream_containers(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamContainersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StreamContainersResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/StreamContainers",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainers"),
+                );
+            self.inner.server_streaming(req, path, codec).await
         }
         pub async fn container_status(
             &mut self,
@@ -2599,6 +2719,34 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        pub async fn stream_container_stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamContainerStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<
+                tonic::codec::Streaming<super::StreamContainerStatsResponse>,
+            >,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/StreamContainerStats",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainerStats"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn pod_sandbox_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::PodSandboxStatsRequest>,
@@ -2648,6 +2796,34 @@ pub mod runtime_service_client {
                     GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandboxStats"),
                 );
             self.inner.unary(req, path, codec).await
+        }
+        pub async fn stream_pod_sandbox_stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamPodSandboxStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<
+                tonic::codec::Streaming<super::StreamPodSandboxStatsResponse>,
+            >,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/StreamPodSandboxStats",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxStats"),
+                );
+            self.inner.server_streaming(req, path, codec).await
         }
         pub async fn update_runtime_config(
             &mut self,
@@ -2800,6 +2976,37 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        pub async fn stream_pod_sandbox_metrics(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamPodSandboxMetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<
+                tonic::codec::Streaming<super::StreamPodSandboxMetricsResponse>,
+            >,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "runtime.v1.RuntimeService",
+                        "StreamPodSandboxMetrics",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn runtime_config(
             &mut self,
             request: impl tonic::IntoRequest<super::RuntimeConfigRequest>,
@@ -2822,6 +3029,35 @@ pub mod runtime_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RuntimeConfig"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn update_pod_sandbox_resources(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpdatePodSandboxResourcesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UpdatePodSandboxResourcesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "runtime.v1.RuntimeService",
+                        "UpdatePodSandboxResources",
+                    ),
+                );
             self.inner.unary(req, path, codec).await
         }
     }
@@ -2878,6 +3114,22 @@ pub mod runtime_service_server {
             tonic::Response<super::ListPodSandboxResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the StreamPodSandboxes method.
+        type StreamPodSandboxesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::StreamPodSandboxesResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_pod_sandboxes(
+            &self,
+            request: tonic::Request<super::StreamPodSandboxesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamPodSandboxesStream>,
+            tonic::Status,
+        >;
         async fn create_container(
             &self,
             request: tonic::Request<super::CreateContainerRequest>,
@@ -2911,6 +3163,22 @@ pub mod runtime_service_server {
             request: tonic::Request<super::ListContainersRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListContainersResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the StreamContainers method.
+        type StreamContainersStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::StreamContainersResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_containers(
+            &self,
+            request: tonic::Request<super::StreamContainersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamContainersStream>,
             tonic::Status,
         >;
         async fn container_status(
@@ -2970,6 +3238,22 @@ pub mod runtime_service_server {
             tonic::Response<super::ListContainerStatsResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the StreamContainerStats method.
+        type StreamContainerStatsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::StreamContainerStatsResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_container_stats(
+            &self,
+            request: tonic::Request<super::StreamContainerStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamContainerStatsStream>,
+            tonic::Status,
+        >;
         async fn pod_sandbox_stats(
             &self,
             request: tonic::Request<super::PodSandboxStatsRequest>,
@@ -2982,6 +3266,22 @@ pub mod runtime_service_server {
             request: tonic::Request<super::ListPodSandboxStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListPodSandboxStatsResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the StreamPodSandboxStats method.
+        type StreamPodSandboxStatsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::StreamPodSandboxStatsResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_pod_sandbox_stats(
+            &self,
+            request: tonic::Request<super::StreamPodSandboxStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamPodSandboxStatsStream>,
             tonic::Status,
         >;
         async fn update_runtime_config(
@@ -3029,11 +3329,34 @@ pub mod runtime_service_server {
             tonic::Response<super::ListPodSandboxMetricsResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the StreamPodSandboxMetrics method.
+        type StreamPodSandboxMetricsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::StreamPodSandboxMetricsResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_pod_sandbox_metrics(
+            &self,
+            request: tonic::Request<super::StreamPodSandboxMetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamPodSandboxMetricsStream>,
+            tonic::Status,
+        >;
         async fn runtime_config(
             &self,
             request: tonic::Request<super::RuntimeConfigRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RuntimeConfigResponse>,
+            tonic::Status,
+        >;
+        async fn update_pod_sandbox_resources(
+            &self,
+            request: tonic::Request<super::UpdatePodSandboxResourcesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UpdatePodSandboxResourcesResponse>,
             tonic::Status,
         >;
     }
@@ -3388,6 +3711,54 @@ pub mod runtime_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/runtime.v1.RuntimeService/StreamPodSandboxes" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamPodSandboxesSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::ServerStreamingService<
+                        super::StreamPodSandboxesRequest,
+                    > for StreamPodSandboxesSvc<T> {
+                        type Response = super::StreamPodSandboxesResponse;
+                        type ResponseStream = T::StreamPodSandboxesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamPodSandboxesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::stream_pod_sandboxes(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamPodSandboxesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/runtime.v1.RuntimeService/CreateContainer" => {
                     #[allow(non_camel_case_types)]
                     struct CreateContainerSvc<T: RuntimeService>(pub Arc<T>);
@@ -3613,6 +3984,54 @@ pub mod runtime_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/runtime.v1.RuntimeService/StreamContainers" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamContainersSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::ServerStreamingService<
+                        super::StreamContainersRequest,
+                    > for StreamContainersSvc<T> {
+                        type Response = super::StreamContainersResponse;
+                        type ResponseStream = T::StreamContainersStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamContainersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::stream_containers(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamContainersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
@@ -4031,6 +4450,57 @@ pub mod runtime_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/runtime.v1.RuntimeService/StreamContainerStats" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::ServerStreamingService<
+                        super::StreamContainerStatsRequest,
+                    > for StreamContainerStatsSvc<T> {
+                        type Response = super::StreamContainerStatsResponse;
+                        type ResponseStream = T::StreamContainerStatsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamContainerStatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::stream_container_stats(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamContainerStatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/runtime.v1.RuntimeService/PodSandboxStats" => {
                     #[allow(non_camel_case_types)]
                     struct PodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
@@ -4122,6 +4592,57 @@ pub mod runtime_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/runtime.v1.RuntimeService/StreamPodSandboxStats" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamPodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::ServerStreamingService<
+                        super::StreamPodSandboxStatsRequest,
+                    > for StreamPodSandboxStatsSvc<T> {
+                        type Response = super::StreamPodSandboxStatsResponse;
+                        type ResponseStream = T::StreamPodSandboxStatsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamPodSandboxStatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::stream_pod_sandbox_stats(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamPodSandboxStatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
@@ -4411,6 +4932,59 @@ pub mod runtime_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamPodSandboxMetricsSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::ServerStreamingService<
+                        super::StreamPodSandboxMetricsRequest,
+                    > for StreamPodSandboxMetricsSvc<T> {
+                        type Response = super::StreamPodSandboxMetricsResponse;
+                        type ResponseStream = T::StreamPodSandboxMetricsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                super::StreamPodSandboxMetricsRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::stream_pod_sandbox_metrics(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamPodSandboxMetricsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/runtime.v1.RuntimeService/RuntimeConfig" => {
                     #[allow(non_camel_case_types)]
                     struct RuntimeConfigSvc<T: RuntimeService>(pub Arc<T>);
@@ -4441,6 +5015,58 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RuntimeConfigSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/runtime.v1.RuntimeService/UpdatePodSandboxResources" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdatePodSandboxResourcesSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::UnaryService<
+                        super::UpdatePodSandboxResourcesRequest,
+                    > for UpdatePodSandboxResourcesSvc<T> {
+                        type Response = super::UpdatePodSandboxResourcesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                super::UpdatePodSandboxResourcesRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::update_pod_sandbox_resources(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdatePodSandboxResourcesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -4611,6 +5237,30 @@ pub mod image_service_client {
                 .insert(GrpcMethod::new("runtime.v1.ImageService", "ListImages"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn stream_images(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StreamImagesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.ImageService/StreamImages",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("runtime.v1.ImageService", "StreamImages"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn image_status(
             &mut self,
             request: impl tonic::IntoRequest<super::ImageStatusRequest>,
@@ -4727,6 +5377,19 @@ pub mod image_service_server {
             request: tonic::Request<super::ListImagesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListImagesResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the StreamImages method.
+        type StreamImagesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::StreamImagesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn stream_images(
+            &self,
+            request: tonic::Request<super::StreamImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamImagesStream>,
             tonic::Status,
         >;
         async fn image_status(
@@ -4875,6 +5538,52 @@ pub mod image_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/runtime.v1.ImageService/StreamImages" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamImagesSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::ServerStreamingService<super::StreamImagesRequest>
+                    for StreamImagesSvc<T> {
+                        type Response = super::StreamImagesResponse;
+                        type ResponseStream = T::StreamImagesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamImagesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::stream_images(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamImagesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -3,19 +3,22 @@
 use async_trait::async_trait;
 use tonic::Request;
 
+use super::lists::{Pieces, pieces};
 use super::{Answer, Service, answer, wanted};
 use crate::v1;
 use crate::v1::image_service_server::ImageService;
 
 #[async_trait]
 impl ImageService for Service {
+    type StreamImagesStream = Pieces<v1::StreamImagesResponse>;
+
     async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> Answer<v1::ListImagesResponse> {
-        let filter = request.into_inner().filter.and_then(|filter| filter.image);
-        let images = match filter.filter(|spec| !spec.image.is_empty()) {
-            Some(spec) => self.runtime.image_status(&spec.image).await?.into_iter().collect(),
-            None => self.runtime.list_images().await?,
-        };
-        answer(v1::ListImagesResponse { images })
+        answer(v1::ListImagesResponse { images: self.images(request.into_inner().filter).await? })
+    }
+
+    async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
+        let images = self.images(request.into_inner().filter).await?;
+        answer(pieces(images, |images| v1::StreamImagesResponse { images }))
     }
 
     async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answer<v1::ImageStatusResponse> {

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use tonic::{Request, Status};
 
-use super::{Answer, Service, Stream, answer, wanted};
+use super::lists::{Pieces, pieces};
+use super::{Answer, Service, Stream, answer, metrics, verbose, wanted};
 use crate::v1::runtime_service_server::RuntimeService;
 use crate::{Streaming, v1};
 
@@ -27,6 +28,14 @@ impl Service {
         };
         url.ok_or_else(|| Status::failed_precondition("this endpoint was started without a server for streams"))
     }
+
+    async fn metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>, Status> {
+        let stats = self.runtime.list_pod_sandbox_stats().await?;
+        let containers = self.runtime.list_containers(None).await?;
+        let image = |container: v1::Container| (container.id, container.image.unwrap_or_default().image);
+        let images: HashMap<String, String> = containers.into_iter().map(image).collect();
+        Ok(stats.iter().map(|stats| metrics::of_sandbox(stats, &images)).collect())
+    }
 }
 
 fn url<T>(streaming: Streaming<T>) -> Option<String> {
@@ -36,25 +45,24 @@ fn url<T>(streaming: Streaming<T>) -> Option<String> {
     }
 }
 
-fn has_labels(labels: &HashMap<String, String>, selector: &HashMap<String, String>) -> bool {
-    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
-}
-
-fn is(id: &str, wanted: &str) -> bool {
-    wanted.is_empty() || id == wanted
-}
-
 #[async_trait]
 impl RuntimeService for Service {
     type GetContainerEventsStream = BoxStream<'static, Result<v1::ContainerEventResponse, Status>>;
+    type StreamPodSandboxesStream = Pieces<v1::StreamPodSandboxesResponse>;
+    type StreamContainersStream = Pieces<v1::StreamContainersResponse>;
+    type StreamContainerStatsStream = Pieces<v1::StreamContainerStatsResponse>;
+    type StreamPodSandboxStatsStream = Pieces<v1::StreamPodSandboxStatsResponse>;
+    type StreamPodSandboxMetricsStream = Pieces<v1::StreamPodSandboxMetricsResponse>;
 
     async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
         answer(self.runtime.version().await?)
     }
 
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
-        let status = Some(self.runtime.status().await?);
-        answer(v1::StatusResponse { status, ..v1::StatusResponse::default() })
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+        let mut status = self.runtime.status_response().await?;
+        let socket = &self.config.socket;
+        status.info.extend(verbose::shown(request.into_inner().verbose, || serde_json::json!({"socket": socket})));
+        answer(status)
     }
 
     async fn run_pod_sandbox(&self, request: Request<v1::RunPodSandboxRequest>) -> Answer<v1::RunPodSandboxResponse> {
@@ -84,8 +92,10 @@ impl RuntimeService for Service {
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> Answer<v1::PodSandboxStatusResponse> {
-        let status = self.runtime.pod_sandbox_status(&request.into_inner().pod_sandbox_id).await?;
-        answer(v1::PodSandboxStatusResponse { status: Some(status), ..v1::PodSandboxStatusResponse::default() })
+        let request = request.into_inner();
+        let status = self.runtime.pod_sandbox_status(&request.pod_sandbox_id).await?;
+        let info = self.sandbox_info(&status.id, request.verbose);
+        answer(v1::PodSandboxStatusResponse { status: Some(status), info, ..v1::PodSandboxStatusResponse::default() })
     }
 
     async fn list_pod_sandbox(
@@ -94,6 +104,22 @@ impl RuntimeService for Service {
     ) -> Answer<v1::ListPodSandboxResponse> {
         let items = self.runtime.list_pod_sandboxes(request.into_inner().filter).await?;
         answer(v1::ListPodSandboxResponse { items })
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<v1::StreamPodSandboxesRequest>,
+    ) -> Answer<Self::StreamPodSandboxesStream> {
+        let items = self.runtime.list_pod_sandboxes(request.into_inner().filter).await?;
+        answer(pieces(items, |pod_sandboxes| v1::StreamPodSandboxesResponse { pod_sandboxes }))
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: Request<v1::UpdatePodSandboxResourcesRequest>,
+    ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
+        self.runtime.update_pod_sandbox_resources(request.into_inner()).await?;
+        answer(v1::UpdatePodSandboxResourcesResponse {})
     }
 
     async fn create_container(
@@ -131,12 +157,22 @@ impl RuntimeService for Service {
         answer(v1::ListContainersResponse { containers })
     }
 
+    async fn stream_containers(
+        &self,
+        request: Request<v1::StreamContainersRequest>,
+    ) -> Answer<Self::StreamContainersStream> {
+        let items = self.runtime.list_containers(request.into_inner().filter).await?;
+        answer(pieces(items, |containers| v1::StreamContainersResponse { containers }))
+    }
+
     async fn container_status(
         &self,
         request: Request<v1::ContainerStatusRequest>,
     ) -> Answer<v1::ContainerStatusResponse> {
-        let status = self.runtime.container_status(&request.into_inner().container_id).await?;
-        answer(v1::ContainerStatusResponse { status: Some(status), ..v1::ContainerStatusResponse::default() })
+        let request = request.into_inner();
+        let status = self.runtime.container_status(&request.container_id).await?;
+        let info = self.container_info(&status, request.verbose);
+        answer(v1::ContainerStatusResponse { status: Some(status), info })
     }
 
     async fn update_container_resources(
@@ -191,21 +227,16 @@ impl RuntimeService for Service {
         &self,
         request: Request<v1::ListContainerStatsRequest>,
     ) -> Answer<v1::ListContainerStatsResponse> {
-        let filter = request.into_inner().filter.unwrap_or_default();
-        let mut stats = self.runtime.list_container_stats().await?;
-        if !filter.pod_sandbox_id.is_empty() {
-            // The statistics do not say which sandbox they belong to, the list of containers does.
-            let of_sandbox =
-                v1::ContainerFilter { pod_sandbox_id: filter.pod_sandbox_id.clone(), ..v1::ContainerFilter::default() };
-            let containers = self.runtime.list_containers(Some(of_sandbox)).await?;
-            let inside = |id: &str| containers.iter().any(|container| container.id == id);
-            stats.retain(|stats| stats.attributes.as_ref().is_some_and(|attributes| inside(&attributes.id)));
-        }
-        stats.retain(|stats| {
-            let attributes = stats.attributes.clone().unwrap_or_default();
-            is(&attributes.id, &filter.id) && has_labels(&attributes.labels, &filter.label_selector)
-        });
+        let stats = self.container_stats_of(request.into_inner().filter).await?;
         answer(v1::ListContainerStatsResponse { stats })
+    }
+
+    async fn stream_container_stats(
+        &self,
+        request: Request<v1::StreamContainerStatsRequest>,
+    ) -> Answer<Self::StreamContainerStatsStream> {
+        let stats = self.container_stats_of(request.into_inner().filter).await?;
+        answer(pieces(stats, |container_stats| v1::StreamContainerStatsResponse { container_stats }))
     }
 
     async fn pod_sandbox_stats(
@@ -224,13 +255,16 @@ impl RuntimeService for Service {
         &self,
         request: Request<v1::ListPodSandboxStatsRequest>,
     ) -> Answer<v1::ListPodSandboxStatsResponse> {
-        let filter = request.into_inner().filter.unwrap_or_default();
-        let mut stats = self.runtime.list_pod_sandbox_stats().await?;
-        stats.retain(|stats| {
-            let attributes = stats.attributes.clone().unwrap_or_default();
-            is(&attributes.id, &filter.id) && has_labels(&attributes.labels, &filter.label_selector)
-        });
+        let stats = self.sandbox_stats_of(request.into_inner().filter).await?;
         answer(v1::ListPodSandboxStatsResponse { stats })
+    }
+
+    async fn stream_pod_sandbox_stats(
+        &self,
+        request: Request<v1::StreamPodSandboxStatsRequest>,
+    ) -> Answer<Self::StreamPodSandboxStatsStream> {
+        let stats = self.sandbox_stats_of(request.into_inner().filter).await?;
+        answer(pieces(stats, |pod_sandbox_stats| v1::StreamPodSandboxStatsResponse { pod_sandbox_stats }))
     }
 
     async fn update_runtime_config(
@@ -254,25 +288,33 @@ impl RuntimeService for Service {
         answer(v1::RuntimeConfigResponse { linux: Some(linux) })
     }
 
-    // These three are not part of what a runtime must have; kubelets and crictl take the refusal.
+    // Not part of what a runtime must have; kubelets and crictl take the refusal.
     async fn checkpoint_container(
         &self,
         _: Request<v1::CheckpointContainerRequest>,
     ) -> Answer<v1::CheckpointContainerResponse> {
-        Err(Status::unimplemented("containers cannot be checkpointed"))
+        Err(Status::unimplemented("this runtime cannot checkpoint containers: it does not use CRIU"))
     }
 
     async fn list_metric_descriptors(
         &self,
         _: Request<v1::ListMetricDescriptorsRequest>,
     ) -> Answer<v1::ListMetricDescriptorsResponse> {
-        Err(Status::unimplemented("metrics are given as statistics"))
+        answer(v1::ListMetricDescriptorsResponse { descriptors: metrics::descriptors() })
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<v1::ListPodSandboxMetricsRequest>,
     ) -> Answer<v1::ListPodSandboxMetricsResponse> {
-        Err(Status::unimplemented("metrics are given as statistics"))
+        answer(v1::ListPodSandboxMetricsResponse { pod_metrics: self.metrics().await? })
+    }
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        _: Request<v1::StreamPodSandboxMetricsRequest>,
+    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
+        let metrics = self.metrics().await?;
+        answer(pieces(metrics, |pod_sandbox_metrics| v1::StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
     }
 }

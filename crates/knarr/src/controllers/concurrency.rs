@@ -32,6 +32,7 @@ flags! {
     concurrent_cron_job_syncs => "cronjob-controller", "cron jobs";
     concurrent_daemonset_syncs => "daemonset-controller", "DaemonSets";
     concurrent_deployment_syncs => "deployment-controller", "Deployments";
+    concurrent_device_taint_eviction_syncs => "device-taint-eviction-controller", "claims with tainted devices";
     concurrent_endpoint_syncs => "endpoints-controller", "Services' Endpoints";
     concurrent_service_endpoint_syncs => "endpointslice-controller", "Services' EndpointSlices";
     mirroring_concurrent_service_endpoint_syncs => "endpointslice-mirroring-controller", "mirrored Endpoints";

@@ -94,7 +94,8 @@ async fn end_pods(node: &Node, pods: &BTreeSet<String>) -> anyhow::Result<Vec<St
         None => {
             let network = PodNetwork::to_leave(&node.flags, &crate::node::state_dir(&node.data_dir))?;
             let config = crate::node::runtime_config(&node.flags, &node.data_dir, network)?;
-            (Arc::new(ContainerRuntime::start(config).await?), true)
+            // All of it goes, also what others made through the CRI socket.
+            (Arc::new(ContainerRuntime::start(config).await?.for_socket()), true)
         }
     };
     let mut sandboxes = runtime.list_pod_sandboxes(None).await?;

@@ -272,11 +272,16 @@ impl File {
         match said(&self.shutdown_grace_period) {
             None => standard,
             Some(all) => {
-                tracing::warn!("graceful node shutdown needs the machine's shutdown to call `knarr power-off`");
                 let critical = said(&self.shutdown_grace_period_critical_pods).unwrap_or_default();
                 crate::power_off::Periods { all, critical }
             }
         }
+    }
+
+    /// How long logind is asked to wait for the pods, where a grace period is set.
+    pub fn logind(&self) -> Option<kubelet::logind::Settings> {
+        let said = crate::leader::duration(&self.shutdown_grace_period).ok().filter(|grace| !grace.is_zero());
+        said.map(|_| crate::power_off::logind(self.power_off_periods()))
     }
 
     /// Writes what the runtime and the network must know where a server's flags would have it.

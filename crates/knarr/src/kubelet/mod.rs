@@ -194,6 +194,9 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     let config = file.config(&flags.root_dir, &node, &membership)?;
     let runtime = crate::node::runtime(&node, &flags.root_dir, &membership, &shutdown).await?;
     tasks::spawn(crate::power_off::listen(&flags.root_dir, config.power_off.clone(), file.power_off_periods())?);
+    if let Some(settings) = file.logind() {
+        kubelet::logind::start(settings, config.power_off.clone(), shutdown.clone());
+    }
     let caches = Caches::new(client.clone(), shutdown.clone());
     tracing::info!(node = name, "started kubelet");
     Ok(kubelet::run(config, Cluster::with_client(client, caches), runtime, shutdown).await?)

@@ -54,6 +54,7 @@ pub async fn runtime(
     }
     tasks::spawn(import_folder(images.clone(), data_dir.join("images")));
     let runtime = ContainerRuntime::with_images(config, images).await.context("start container runtime")?;
+    super::cri_socket::start(&runtime, data_dir, shutdown).await?;
     Ok(Arc::new(runtime))
 }
 
@@ -70,6 +71,7 @@ pub fn runtime_config(
         network,
         registries: registries(&flags.private_registry)?,
         layer_pulls_max: LAYER_PULLS_MAX,
+        handlers: flags.handlers.programs()?,
         log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         log_max_files: flags.container_log_max_files,
         shim_answers_within: container_runtime::ANSWER_WITHIN,

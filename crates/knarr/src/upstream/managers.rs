@@ -56,7 +56,6 @@ pub(super) const CONTROLLER_MANAGER: Table = &[
     ("configure-cloud-routes", Only(&["false"], "clouds are the work of a cloud-controller-manager")),
     // Load balancers are the work of a cloud-controller-manager, upstream too.
     ("concurrent-service-syncs", Taken),
-    ("concurrent-device-taint-eviction-syncs", Refused("knarr has no device-taint-eviction-controller")),
     // VolumeAttachments are followed by a watch, so there is nothing to compare now and then.
     ("attach-detach-reconcile-sync-period", Taken),
     ("disable-attach-detach-reconcile-sync", Switch),

@@ -45,6 +45,7 @@ mod pod_topology_labels;
 mod policy;
 mod priority;
 mod privileged;
+mod claim_status;
 mod rbac_escalation;
 mod resource_quota;
 mod rounds;
@@ -221,7 +222,13 @@ impl Default for Admission {
 }
 
 /// What all servers do, under names that no operator knows.
-const ALWAYS: [&str; 4] = ["RBACEscalation", "AllowPrivileged", "DRAAdminAccess", "ParamAccess"];
+const ALWAYS: [&str; 5] = [
+    "RBACEscalation",
+    "AllowPrivileged",
+    "DRAAdminAccess",
+    "DRAResourceClaimGranularStatusAuthorization",
+    "ParamAccess",
+];
 
 /// Those that run only where an operator names them.
 const ON_DEMAND: [&str; 13] = [
@@ -316,6 +323,7 @@ fn last(options: &Options) -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(admin_access::AdminAccess),
+        Box::new(claim_status::ClaimStatus),
         Box::new(param_access::ParamAccess),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),
         Box::new(policy::Mutating::default()),

@@ -34,6 +34,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
             verbs: &["create", "delete", "get", "list", "watch", "patch", "update"],
         },
         Rule { groups: &["resource.k8s.io"], resources: &["resourceclaims/status"], verbs: &["patch", "update"] },
+        Rule { groups: &["resource.k8s.io"], resources: &["resourceclaims/binding"], verbs: &["patch", "update"] },
         Rule { groups: &["", "events.k8s.io"], resources: &["events"], verbs: &["create", "patch", "update"] },
     ],
     // A key is the name of a pod, of a claim, or of both: each is looked at where it is there.

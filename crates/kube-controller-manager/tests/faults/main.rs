@@ -70,6 +70,7 @@ scenarios! {
     replicaset_controller
     replicationcontroller_controller
     resourceclaim_controller
+    device_taint_eviction_controller
     resourcequota_controller
     root_ca_certificate_publisher_controller
     service_cidr_controller

@@ -52,9 +52,9 @@ impl Health {
         self.state.lock().pressures.iter().copied().collect()
     }
 
-    /// From now on the node is not ready and takes no pods.
-    pub(crate) fn set_shutting_down(&self) {
-        self.change(|state| !std::mem::replace(&mut state.shutting_down, true));
+    /// A node that is shutting down is not ready and takes no pods.
+    pub(crate) fn set_shutting_down(&self, shutting_down: bool) {
+        self.change(|state| std::mem::replace(&mut state.shutting_down, shutting_down) != shutting_down);
     }
 
     pub(crate) fn set_volumes_in_use(&self, volumes: Vec<String>) {
@@ -159,9 +159,11 @@ mod tests {
         assert_eq!(health.problems(), ["container runtime is down"]);
         health.runtime_answered(&status(true));
         let changes = health.changes();
-        health.set_shutting_down();
-        health.set_shutting_down();
+        health.set_shutting_down(true);
+        health.set_shutting_down(true);
         assert_eq!(health.problems(), ["node is shutting down"]);
         assert_eq!(*changes.borrow(), 1);
+        health.set_shutting_down(false);
+        assert!(health.problems().is_empty());
     }
 }

@@ -25,7 +25,8 @@ pub(crate) const KUBELET_VERSION: &str = "v1.36.4";
 /// Says to the attach/detach controller that attaching is its work.
 const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// What this kubelet can do that older ones cannot, by upstream's names; schedulers place pods that need it by this list.
-static DECLARED_FEATURES: [&str; 1] = ["ExtendWebSocketsToKubelet"];
+static DECLARED_FEATURES: [&str; 3] =
+    ["ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
 /// As many images as upstream reports, and as many names of each.
 const IMAGES_MAX: usize = 50;
 const IMAGE_NAMES_MAX: usize = 5;

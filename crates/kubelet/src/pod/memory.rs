@@ -42,6 +42,10 @@ pub struct Memory {
     pub allocated: HashMap<String, ResourceRequirements>,
     /// What the running containers were last told, by id.
     pub actuated: HashMap<String, ResourceRequirements>,
+    /// What the node has granted to the pod as a whole.
+    pub pod_allocated: ResourceRequirements,
+    /// What of it each running container was last told, by id: one without limits of its own is held by its pod's.
+    pub pod_actuated: HashMap<String, ResourceRequirements>,
     pub resize: Option<ResizeState>,
     pub start_time: Option<Timestamp>,
     /// Each container's hash of the wish that was waited for; a new wish is tried at once.

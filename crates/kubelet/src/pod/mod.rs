@@ -27,7 +27,7 @@ mod security;
 mod start;
 mod writer;
 #[cfg(test)]
-mod fake_runtime;
+pub mod fake_runtime;
 #[cfg(test)]
 mod tests;
 

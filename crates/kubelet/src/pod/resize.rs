@@ -18,7 +18,8 @@ pub fn granted(memory: &Memory, container: &Container) -> ResourceRequirements {
 /// Whether a running container has not yet been told what it was granted.
 pub fn differs(memory: &Memory, container: &Container, id: &str) -> bool {
     let Some(actuated) = memory.actuated.get(id) else { return false };
-    !changed(actuated, &granted(memory, container)).is_empty()
+    let of_pod = memory.pod_actuated.get(id).is_some_and(|told| !changed(told, &memory.pod_allocated).is_empty());
+    of_pod || !changed(actuated, &granted(memory, container)).is_empty()
 }
 
 /// Whether one of the changed resources only takes effect with a new start of the container.
@@ -53,6 +54,13 @@ pub(crate) fn shrinks_memory(before: &ResourceRequirements, after: &ResourceRequ
     }
 }
 
+/// Which limits of memory become less with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shrinks {
+    pub container: bool,
+    pub pod: bool,
+}
+
 /// Tells the runtime what is granted from now on. Memory that is in use is not taken away, as upstream. The pod's own group is never smaller
 /// than its container: it grows before and shrinks after.
 pub(crate) async fn apply(
@@ -61,11 +69,17 @@ pub(crate) async fn apply(
     name: &str,
     id: &str,
     linux: v1::LinuxContainerResources,
-    shrinks_memory: bool,
+    shrinks: Shrinks,
 ) -> cri::Result<()> {
     let runtime = &shared.kubelet.runtime;
-    if shrinks_memory {
-        check_usage(&runtime.list_container_stats().await?, name, id, linux.memory_limit_in_bytes)?;
+    if shrinks.container || shrinks.pod {
+        let stats = runtime.list_container_stats().await?;
+        if shrinks.pod {
+            check_pod_usage(&stats, spec::uid(pod), memory_limit(pod))?;
+        }
+        if linux.memory_limit_in_bytes > 0 {
+            check_usage(&stats, name, id, linux.memory_limit_in_bytes)?;
+        }
         runtime.update_container_resources(id, linux).await?;
         update_group(shared, pod);
         return Ok(());
@@ -78,6 +92,29 @@ fn update_group(shared: &Shared, pod: &Pod) {
     if let Err(error) = shared.cgroups.create_or_update(pod, shared.cpu_quota(pod)) {
         tracing::warn!(pod = spec::full_name(pod), %error, "cannot update pod cgroup");
     }
+}
+
+/// The limit of memory of the pod as a whole.
+fn memory_limit(pod: &Pod) -> Option<i64> {
+    let own = spec::wishes(pod).resources.as_ref()?;
+    let limit = resources::amounts::read(own, resources::amounts::Side::Limits).get("memory")?.value();
+    Some(limit)
+}
+
+/// Memory that all containers of the pod use together is not taken away either.
+fn check_pod_usage(stats: &[v1::ContainerStats], uid: &str, limit: Option<i64>) -> cri::Result<()> {
+    let Some(limit) = limit else { return Ok(()) };
+    let inside = |stats: &&v1::ContainerStats| {
+        let labels = stats.attributes.as_ref().map(|attributes| &attributes.labels);
+        labels.and_then(|labels| labels.get(super::labels::POD_UID)).is_some_and(|owner| owner == uid)
+    };
+    let used = |stats: &v1::ContainerStats| stats.memory.as_ref()?.usage_bytes.as_ref().map(|usage| usage.value);
+    let usage: u64 = stats.iter().filter(inside).filter_map(used).sum();
+    if usage < u64::try_from(limit).unwrap_or(u64::MAX) {
+        return Ok(());
+    }
+    let problem = format!("attempting to set pod memory limit ({limit}) below current usage ({usage})");
+    Err(cri::Error::unknown(format!("cannot decrease memory limits: {problem}")))
 }
 
 fn check_usage(stats: &[v1::ContainerStats], name: &str, id: &str, limit: i64) -> cri::Result<()> {
@@ -96,13 +133,17 @@ fn check_usage(stats: &[v1::ContainerStats], name: &str, id: &str, limit: i64) -
 
 /// The containers whose wish is not what is granted.
 pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
-    let sidecars = spec::init_containers(pod).filter(|container| spec::is_sidecar(container));
-    let all = sidecars.chain(spec::regular_containers(pod));
+    let all = spec::init_containers(pod).chain(spec::regular_containers(pod));
     let differing = all.filter(|container| {
         let wish = container.resources.clone().unwrap_or_default();
         !changed(&granted(memory, container), &wish).is_empty()
     });
     differing.cloned().collect()
+}
+
+/// Which resources of the pod as a whole are not granted as it wishes.
+pub(crate) fn wanted_of_pod(memory: &Memory, pod: &Pod) -> Vec<&'static str> {
+    changed(&memory.pod_allocated, &spec::wishes(pod).resources.clone().unwrap_or_default())
 }
 
 /// Whether the container wishes another amount of this resource than it is granted.
@@ -159,6 +200,17 @@ mod tests {
         let missing = "cannot decrease memory limits: missing container \"main\" memory usage";
         assert_eq!(check(None, 100), Err(missing.to_owned()));
         assert!(check_usage(&[], "main", "a", 1).is_ok());
+        let of_pod = |id: &str, usage: u64| {
+            let mut stats = stats(Some(usage));
+            let attributes = stats.attributes.as_mut().unwrap();
+            attributes.id = id.into();
+            attributes.labels = [(super::super::labels::POD_UID.to_owned(), "pod-1".to_owned())].into();
+            stats
+        };
+        let both = [of_pod("a", 60), of_pod("b", 40), stats(Some(1000))];
+        assert!(check_pod_usage(&both, "pod-1", Some(101)).is_ok() && check_pod_usage(&both, "pod-1", None).is_ok());
+        let below = "cannot decrease memory limits: attempting to set pod memory limit (100) below current usage (100)";
+        assert_eq!(check_pod_usage(&both, "pod-1", Some(100)).unwrap_err().message, below);
         let limited = |memory: &str| ResourceRequirements {
             limits: Some([("memory".to_owned(), Quantity(memory.to_owned()))].into()),
             ..Default::default()
@@ -166,6 +218,32 @@ mod tests {
         let none = ResourceRequirements::default();
         assert!(shrinks_memory(&limited("2Gi"), &limited("1Gi")) && shrinks_memory(&none, &limited("1Gi")));
         assert!(!shrinks_memory(&limited("1Gi"), &limited("1024Mi")) && !shrinks_memory(&limited("1Gi"), &none));
+    }
+
+    #[test]
+    fn a_change_of_the_pod_reaches_every_running_container() {
+        let limited = |memory: &str| ResourceRequirements {
+            limits: Some([("memory".to_owned(), Quantity(memory.to_owned()))].into()),
+            ..Default::default()
+        };
+        let container = Container { name: "main".into(), ..Default::default() };
+        let pod = Pod {
+            spec: Some(k8s_openapi::api::core::v1::PodSpec {
+                containers: vec![container.clone()],
+                resources: Some(limited("2Gi")),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let mut memory = Memory { pod_allocated: limited("1Gi"), ..Default::default() };
+        memory.actuated.insert("main-0".into(), ResourceRequirements::default());
+        memory.pod_actuated.insert("main-0".into(), limited("1Gi"));
+        assert_eq!(wanted_of_pod(&memory, &pod), ["memory"]);
+        assert!(wanted(&memory, &pod).is_empty() && !differs(&memory, &container, "main-0"));
+        memory.pod_allocated = limited("2Gi");
+        assert!(wanted_of_pod(&memory, &pod).is_empty() && differs(&memory, &container, "main-0"));
+        memory.pod_actuated.insert("main-0".into(), limited("2048Mi"));
+        assert!(!differs(&memory, &container, "main-0"));
     }
 
     #[test]

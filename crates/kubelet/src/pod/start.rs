@@ -267,7 +267,8 @@ enum SandboxError {
     NoClass(String),
     #[error("failed to get RuntimeClass \"{name}\": {}", crate::objects::in_words(.source))]
     Class { name: String, source: kube::Error },
-    #[error("{}", .0.message)]
+    /// As a client of gRPC tells it, which users and tools know.
+    #[error("rpc error: code = {:?} desc = {}", .0.code, .0.message)]
     Runtime(#[from] cri::Error),
 }
 

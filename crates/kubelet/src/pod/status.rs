@@ -62,7 +62,7 @@ pub fn status(input: &Input) -> PodStatus {
         phase = "Failed".to_owned();
     }
     let pod_ips = pod_ips(input);
-    let totals = totals::of(pod, |container| resize::granted(input.memory, container));
+    let totals = totals::of(pod, &input.memory.pod_allocated, |container| resize::granted(input.memory, container));
     let mut status = PodStatus {
         phase: Some(phase),
         message: failed.map(|failed| failed.message.clone()).or_else(|| previous.message.clone()),

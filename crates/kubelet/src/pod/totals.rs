@@ -13,8 +13,12 @@ use super::spec;
 pub type Amounts = BTreeMap<String, i128>;
 
 /// The pod's requests, and the limits of those resources that every container limits. `resources` says what counts for a
-/// container.
-pub fn of(pod: &Pod, resources: impl Fn(&Container) -> ResourceRequirements) -> ResourceRequirements {
+/// container, and `own` what does for the pod as a whole.
+pub fn of(
+    pod: &Pod,
+    own: &ResourceRequirements,
+    resources: impl Fn(&Container) -> ResourceRequirements,
+) -> ResourceRequirements {
     let requests = total(pod, |container| milli(resources(container).requests.as_ref()), Overhead::Counts);
     let mut limits = total(pod, |container| milli(resources(container).limits.as_ref()), Overhead::Ignored);
     let all: Vec<_> = spec::init_containers(pod)
@@ -23,8 +27,7 @@ pub fn of(pod: &Pod, resources: impl Fn(&Container) -> ResourceRequirements) -> 
         .map(|container| resources(container).limits.unwrap_or_default())
         .collect();
     limits.retain(|name, _| all.iter().all(|limits| limits.contains_key(name)));
-    let own = spec::wishes(pod).resources.clone().unwrap_or_default();
-    let written = |amounts: Amounts, own: Option<BTreeMap<String, Quantity>>| {
+    let written = |amounts: Amounts, own: &Option<BTreeMap<String, Quantity>>| {
         let mut quantities: BTreeMap<String, Quantity> = amounts
             .into_iter()
             .map(|(name, amount)| {
@@ -32,12 +35,12 @@ pub fn of(pod: &Pod, resources: impl Fn(&Container) -> ResourceRequirements) -> 
                 (name, Quantity(text))
             })
             .collect();
-        quantities.extend(own.unwrap_or_default());
+        quantities.extend(own.clone().unwrap_or_default());
         (!quantities.is_empty()).then_some(quantities)
     };
     ResourceRequirements {
-        requests: written(requests, own.requests),
-        limits: written(limits, own.limits),
+        requests: written(requests, &own.requests),
+        limits: written(limits, &own.limits),
         claims: None,
     }
 }

@@ -11,6 +11,7 @@ mod identity;
 mod lists;
 pub mod logs;
 mod node_logs;
+pub mod offered;
 mod pass_through;
 mod port_forward;
 mod remote_command;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use component_base::tasks;
+use cri::serve::Stream;
 use cri::{Attached, Session, Streaming, v1};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -76,43 +77,34 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
     let Some(id) = container_id(&state, name) else {
         return text(StatusCode::INTERNAL_SERVER_ERROR, format!("container not found ({name:?})"));
     };
-    let runtime = &context.server.runtime;
-    let is_exec = segments[0] == "exec";
-    let started = if is_exec {
-        let request = v1::ExecRequest {
-            container_id: id,
-            cmd: query.all("command"),
-            tty: wanted.tty,
-            stdin: wanted.stdin,
-            stdout: wanted.stdout,
-            stderr: wanted.stderr,
-        };
-        if upgradable(&parts.headers) {
-            runtime.exec(request).await.map(Process::of_exec)
-        } else {
-            return not_upgradable();
-        }
+    let Wanted { stdin, stdout, stderr, tty } = wanted;
+    let stream = if segments[0] == "exec" {
+        Stream::Exec(v1::ExecRequest { container_id: id, cmd: query.all("command"), tty, stdin, stdout, stderr })
     } else {
-        let request = v1::AttachRequest {
-            container_id: id,
-            tty: wanted.tty,
-            stdin: wanted.stdin,
-            stdout: wanted.stdout,
-            stderr: wanted.stderr,
-        };
-        if upgradable(&parts.headers) {
-            runtime.attach(request).await.map(Process::of_attach)
-        } else {
-            return not_upgradable();
-        }
+        Stream::Attach(v1::AttachRequest { container_id: id, tty, stdin, stdout, stderr })
     };
-    let process = match started {
-        Ok(Process::Elsewhere(url)) => return pass_through::answer(parts, &url).await,
-        Ok(process) => Ok(process),
-        Err(error) if is_exec => Err(ProcessError::Exec(error)),
-        Err(error) => Err(ProcessError::Attach(error)),
+    process(&context.server.runtime, parts, wanted, stream).await
+}
+
+/// Runs a command or attaches to a container, and joins the client with what came of it.
+pub(super) async fn process(
+    runtime: &Arc<dyn cri::Runtime>,
+    parts: &mut Parts,
+    wanted: Wanted,
+    stream: Stream,
+) -> Answer {
+    if !upgradable(&parts.headers) {
+        return not_upgradable();
+    }
+    let process = match stream {
+        Stream::Exec(request) => runtime.exec(request).await.map(Process::of_exec).map_err(ProcessError::Exec),
+        Stream::Attach(request) => runtime.attach(request).await.map(Process::of_attach).map_err(ProcessError::Attach),
+        Stream::PortForward(_) => return answers::not_found(),
     };
-    join(parts, wanted, process)
+    match process {
+        Ok(Process::Elsewhere(url)) => pass_through::answer(parts, &url).await,
+        process => join(parts, wanted, process),
+    }
 }
 
 /// Why there is no process to join; the client reads it.
@@ -203,6 +195,11 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
     }
     let pod = format!("{name}_{namespace}");
     let target = Target { runtime, sandbox, pod, uid: metadata.uid.clone().unwrap_or_default() };
+    forward_to(parts, target, ports(query))
+}
+
+/// Agrees on a protocol and connects the client's streams with ports of the pod.
+pub(super) fn forward_to(parts: &mut Parts, target: Target, ports: Result<Vec<u16>, PortsError>) -> Answer {
     if !websocket::is_asked(&parts.headers) {
         let chosen = match agree(&parts.headers, false, &[port_forward::SPDY_PROTOCOL]) {
             Ok(chosen) => chosen,
@@ -225,7 +222,7 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
             Err(refused) => return refused,
         };
         let encoding = port_forward::WEBSOCKET_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
-        match ports(query) {
+        match ports {
             Ok(ports) => (chosen, encoding.map_or(Encoding::Binary, |(_, encoding)| *encoding), ports),
             Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
         }
@@ -249,7 +246,7 @@ const PORTS_MAX: usize = 127;
 
 /// A query that names no ports.
 #[derive(Debug, thiserror::Error)]
-enum PortsError {
+pub(super) enum PortsError {
     #[error("query parameter \"port\" is required")]
     Missing,
     #[error("port {0:?} must be > 0")]
@@ -272,12 +269,25 @@ fn ports(query: &Query) -> Result<Vec<u16>, PortsError> {
     texts.iter().map(number).collect()
 }
 
+/// Ports of a message, where they are numbers of any size.
+pub(super) fn numbers(ports: &[i32]) -> Result<Vec<u16>, PortsError> {
+    if ports.len() > PORTS_MAX {
+        return Err(PortsError::Missing);
+    }
+    let number = |port: &i32| match u16::try_from(*port) {
+        Ok(0) => Err(PortsError::Zero(port.to_string())),
+        Ok(port) => Ok(port),
+        Err(_) => Err(PortsError::NoNumber(port.to_string())),
+    };
+    ports.iter().map(number).collect()
+}
+
 fn container_id(state: &PodState, name: &str) -> Option<String> {
     let named = || state.containers.iter().filter(|container| container.name == name);
     named().find(|container| container.running).or_else(|| named().next()).map(|container| container.id.clone())
 }
 
-fn upgradable(headers: &HeaderMap) -> bool {
+pub(super) fn upgradable(headers: &HeaderMap) -> bool {
     let asked = |name: http::HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
@@ -286,7 +296,7 @@ fn upgradable(headers: &HeaderMap) -> bool {
         || (asked(http::header::CONNECTION, "upgrade") && asked(http::header::UPGRADE, "SPDY/3.1"))
 }
 
-fn not_upgradable() -> Answer {
+pub(super) fn not_upgradable() -> Answer {
     text(StatusCode::BAD_REQUEST, "Upgrade request required")
 }
 

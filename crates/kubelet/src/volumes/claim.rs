@@ -153,7 +153,12 @@ async fn place(
         let done = nfs::mount(&request, name, &source, read_only, &options).await;
         return done.map_err(|problem| named(problem, name));
     }
-    Err(unsupported::no_plugin(&request.volume.name))
+    let name = &request.volume.name;
+    Err(match (spec.iscsi, spec.fc) {
+        (Some(_), _) => unsupported::disk(name, "iSCSI"),
+        (None, Some(_)) => unsupported::disk(name, "Fibre Channel"),
+        (None, None) => unsupported::no_plugin(name),
+    })
 }
 
 /// Messages about what a claim stands for carry the name of the persistent volume.

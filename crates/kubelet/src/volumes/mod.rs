@@ -82,6 +82,8 @@ static TYPES: &[&Type] = &[
     &image::TYPE,
     &unsupported::GIT_REPO,
     &csi::TYPE,
+    &unsupported::ISCSI,
+    &unsupported::FC,
     &unsupported::TYPE,
 ];
 

@@ -286,6 +286,12 @@ fn failures_are_told_in_upstreams_words() {
                 ),
             ),
             (
+                json!({"iscsi": {"targetPortal": "p", "iqn": "iqn.2026-01.example:a", "lun": 0}}),
+                unprocessed(
+                    "failed to get Plugin from volumeSpec for volume \"v\" err=no volume plugin matched: this kubelet does not connect to iSCSI targets itself; use a CSI driver",
+                ),
+            ),
+            (
                 json!({"cephfs": {"monitors": ["m"]}}),
                 unprocessed("failed to get Plugin from volumeSpec for volume \"v\" err=no volume plugin matched"),
             ),

@@ -54,6 +54,8 @@ pub struct Options {
     pub expands: bool,
     pub max_volumes: i64,
     pub topology: BTreeMap<String, String>,
+    /// Where the content of volumes is, for drivers of several nodes that lead to the same storage; a folder of its own otherwise.
+    pub data: Option<PathBuf>,
 }
 
 impl Options {
@@ -67,6 +69,7 @@ impl Options {
             expands: true,
             max_volumes: 0,
             topology: BTreeMap::new(),
+            data: None,
         }
     }
 }
@@ -105,7 +108,7 @@ impl CsiDriver {
 
     /// The same with a socket of another name, for two that want one name.
     pub fn start_as(pid: u32, root: &Path, options: Options, socket_name: &str) -> anyhow::Result<CsiDriver> {
-        let data = root.join("csi-test-data").join(&options.name);
+        let data = options.data.clone().unwrap_or_else(|| root.join("csi-test-data").join(&options.name));
         std::fs::create_dir_all(&data)?;
         let state = State {
             options,

@@ -117,6 +117,40 @@ mod tests {
     }
 
     #[test]
+    fn resize_of_init_containers_and_of_the_whole_pod() {
+        let resized = |before: Value, after: Value, expected: &[&str]| {
+            let with = |more: &Value| {
+                let mut pod = pod();
+                pod["spec"].as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+                (KIND.defaults)(&mut pod);
+                (KIND.prepare_create)(&mut pod);
+                pod
+            };
+            let (old, mut new, mut errors) = (with(&before), with(&after), Errors::default());
+            prepare_resize(&mut new, &old);
+            validate_resize_update(&Node::root(&new), &Node::root(&old), &mut errors);
+            assert_eq!(messages(&errors), expected);
+        };
+        let init = |cpu: &str, policy: &str| {
+            json!({"initContainers": [{
+                "name": "i", "image": "x", "resources": {"requests": {"cpu": cpu}},
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": policy}],
+            }]})
+        };
+        resized(init("1", "NotRequired"), init("2", "NotRequired"), &[]);
+        let whole = |requests: Value, limits: Value| json!({"resources": {"requests": requests, "limits": limits}});
+        let one = whole(json!({"cpu": "1"}), json!({"cpu": "2"}));
+        resized(one.clone(), whole(json!({"cpu": "1500m"}), json!({"cpu": "3"})), &[]);
+        resized(one.clone(), whole(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "2"})), &[]);
+        resized(
+            whole(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "2"})),
+            one.clone(),
+            &["spec.resources.requests: Forbidden: pod-level resource requests cannot be removed"],
+        );
+        resized(one, json!({}), &["spec.resources: Forbidden: pod-level resources cannot be removed"]);
+    }
+
+    #[test]
     fn ephemeral_containers() {
         let mut old = pod();
         old["spec"]["ephemeralContainers"] = json!([{ "name": "e", "image": "x" }]);

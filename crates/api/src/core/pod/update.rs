@@ -258,15 +258,14 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
     if running.is_some_and(|status| !status.has("resources")) {
         errors.forbidden(&spec, "Pod running on node without support for resize");
     }
+    let mut rest = spec.value.clone();
+    pod_level_resize(&spec, &old_spec, &mut rest, errors);
     if !same_containers(&spec, &old_spec, errors) {
         return;
     }
-    let mut rest = spec.value.clone();
     for list in ["initContainers", "containers"] {
         for (container, before) in spec.each(list).zip(old_spec.each(list)) {
-            if list == "containers" || before.text("restartPolicy") == "Always" {
-                container_resize(&container, &before, errors);
-            }
+            container_resize(&container, &before, errors);
         }
     }
     for list in ["containers", "initContainers"] {
@@ -274,23 +273,65 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
         for index in 0..count {
             let before = &old_spec.value[list][index];
             let container = &mut rest[list][index];
-            let sidecar = container["restartPolicy"] == "Always";
-            if list == "containers" || sidecar {
-                undo_resize(container, before);
-            }
-            if container != before {
-                let own = Node::new(&Value::Null, spec.path.child("initContainers").index(index));
-                match (list, sidecar) {
-                    ("containers", _) => errors.forbidden(&spec, "only cpu and memory resources are mutable"),
-                    (_, true) => errors
-                        .forbidden(&own, "only cpu and memory resources for init or sidecar containers are mutable"),
-                    (_, false) => errors.forbidden(&spec, "resources for non-sidecar init containers are immutable"),
+            let modified = container != before;
+            undo_resize(container, before);
+            let own = Node::new(&Value::Null, spec.path.child("initContainers").index(index));
+            match list {
+                "containers" if container != before => {
+                    errors.forbidden(&spec, "only cpu and memory resources are mutable");
                 }
+                "initContainers" => {
+                    if container != before {
+                        let text = "only cpu and memory resources for init or sidecar containers are mutable";
+                        errors.forbidden(&own, text);
+                    }
+                    init_resize(container, modified, &own, errors);
+                }
+                _ => {}
             }
         }
     }
     if errors.is_empty() && rest != *old_spec.value {
         errors.forbidden(&spec, "only cpu and memory resources are mutable");
+    }
+}
+
+/// Requests and limits of processor and memory of the pod as a whole may change, and none may be removed.
+fn pod_level_resize(spec: &Node, old: &Node, rest: &mut Value, errors: &mut Errors) {
+    let (resources, before) = (spec.at("resources"), old.at("resources"));
+    let amounts = |node: &Node| node.at("requests").len() + node.at("limits").len();
+    if amounts(&resources) + amounts(&before) == 0 {
+        return;
+    }
+    if old.has("resources") && !spec.has("resources") {
+        return errors.forbidden(&resources, "pod-level resources cannot be removed");
+    }
+    for field in ["requests", "limits"] {
+        let list = resources.at(field);
+        if before.at(field).entries().any(|(name, _)| !list.has(name)) {
+            errors.forbidden(&list, format!("pod-level resource {field} cannot be removed"));
+        }
+    }
+    undo_resize(rest, old.value);
+    let is_empty = |value: &Value| value.as_object().is_none_or(|map| map.is_empty());
+    if rest["resources"] != old.value["resources"] && !(is_empty(&rest["resources"]) && !old.has("resources")) {
+        errors.forbidden(spec, "only cpu and memory resources are mutable at pod-level");
+    }
+    match old.value.get("resources") {
+        Some(before) => rest["resources"] = before.clone(),
+        None => _ = rest.as_object_mut().map(|rest| rest.remove("resources")),
+    }
+}
+
+/// An init container that is not a sidecar cannot be started again to be resized.
+fn init_resize(container: &Value, modified: bool, own: &Node, errors: &mut Errors) {
+    let policies = container["resizePolicy"].as_array().into_iter().flatten();
+    if !modified || container["restartPolicy"] == "Always" {
+        return;
+    }
+    for _ in policies.filter(|policy| policy["restartPolicy"] == "RestartContainer") {
+        let text = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+        errors.forbidden(own, text);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::container::{self, Container, Phase};
 use super::super::protocol::{Answer, Call, ContainerState, Exec, PROCESS, Process, Start};
-use super::super::{exec, read_json, start};
+use super::super::{exec, oci, read_json, start};
 use super::{ExecPhase, Running, Shim};
 use crate::logs::Stream;
 
@@ -75,6 +75,9 @@ impl Shim {
     fn signal(&mut self, container: &str, signal: i32, all: bool) -> io::Result<()> {
         let container = self.container(container)?;
         if let Phase::Running { pidfd, .. } = &container.phase {
+            if let Some(program) = container.start.program.as_deref().filter(|_| !all) {
+                return oci::signal(program, &container.start, pidfd, signal);
+            }
             // It may have ended already, which is what a signal wants.
             let _ = linux::process::kill_pidfd(pidfd.as_fd(), signal);
             if all {
@@ -123,8 +126,13 @@ impl Shim {
         let Phase::Running { pid, pidfd } = &container.phase else {
             return Err(io::Error::other(format!("container {} is not running", request.container)));
         };
-        let process = Process { tty: request.tty, ..container.process.clone() };
-        let reports = exec::exec(&request, &process, pidfd, *pid, &container.groups, fds)?;
+        let reports = match &container.start.program {
+            Some(program) => oci::exec(program, &container.start, &request, fds)?,
+            None => {
+                let process = Process { tty: request.tty, ..container.process.clone() };
+                exec::exec(&request, &process, pidfd, *pid, &container.groups, fds)?
+            }
+        };
         let phase = ExecPhase::Starting { reports, text: Vec::new(), number };
         self.execs.insert(request.exec, Running { connection, phase });
         Ok(())

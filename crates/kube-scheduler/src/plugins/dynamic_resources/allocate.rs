@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceAttribute, DeviceConstraint,
-    DeviceRequestAllocationResult, DeviceSelector, DeviceToleration, ResourceClaim,
+    AllocationResult, CapacityRequirements, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceAttribute,
+    DeviceConstraint, DeviceRequestAllocationResult, DeviceSelector, DeviceToleration, ResourceClaim,
 };
 use reconcile::Key;
 
 use super::Impossible;
-use super::devices::{DeviceId, Offer, Offers};
+use super::devices::{DeviceId, Offer, Offers, add as add_amounts};
 use super::selector::{SelectorError, Selectors, qualified};
+use super::shares::{self, Amounts};
 use crate::objects::Objects;
 use crate::snapshot::NodeInfo;
 
@@ -41,6 +42,8 @@ struct Way {
     /// None means every device that fits, at least one.
     count: Option<usize>,
     admin_access: bool,
+    /// How much of each capacity a device must have, or have left.
+    capacity: Amounts,
     tolerations: Vec<DeviceToleration>,
     configuration: Vec<DeviceAllocationConfiguration>,
 }
@@ -52,6 +55,7 @@ struct Asked<'a> {
     mode: Option<&'a str>,
     count: Option<i64>,
     tolerations: Option<&'a Vec<DeviceToleration>>,
+    capacity: Option<&'a CapacityRequirements>,
     admin_access: bool,
 }
 
@@ -68,6 +72,7 @@ impl Wanted {
                     mode: one.allocation_mode.as_deref(),
                     count: one.count,
                     tolerations: one.tolerations.as_ref(),
+                    capacity: one.capacity.as_ref(),
                     admin_access: one.admin_access == Some(true),
                 };
                 ways.push(Way::new(objects, request.name.clone(), asked)?);
@@ -79,6 +84,7 @@ impl Wanted {
                     mode: one.allocation_mode.as_deref(),
                     count: one.count,
                     tolerations: one.tolerations.as_ref(),
+                    capacity: one.capacity.as_ref(),
                     admin_access: false,
                 };
                 ways.push(Way::new(objects, format!("{}/{}", request.name, one.name), asked)?);
@@ -113,6 +119,7 @@ impl Way {
                 _ => Some(usize::try_from(asked.count.unwrap_or(1)).unwrap_or(usize::MAX)),
             },
             admin_access: asked.admin_access,
+            capacity: shares::amounts(asked.capacity.and_then(|capacity| capacity.requests.as_ref())),
             tolerations: asked.tolerations.cloned().unwrap_or_default(),
             configuration: configuration.collect(),
             name,
@@ -121,7 +128,9 @@ impl Way {
 }
 
 pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
-    let search = Search { wanted, offers, here: offers.on(node), steps: Cell::new(0) };
+    let here = offers.on(node);
+    let has_shared = here.iter().any(Offer::is_shared);
+    let search = Search { wanted, offers, here, has_shared, steps: Cell::new(0) };
     let mut state = State::default();
     if search.request(0, 0, &mut state)? {
         Ok((0..wanted.len()).map(|claim| search.result(claim, &state, node)).collect())
@@ -134,6 +143,8 @@ struct Search<'a> {
     wanted: &'a [Wanted],
     offers: &'a Offers,
     here: Vec<Offer<'a>>,
+    /// Some of them may be chosen more than once.
+    has_shared: bool,
     steps: Cell<usize>,
 }
 
@@ -147,6 +158,8 @@ struct Chosen<'a> {
     claim: usize,
     way: &'a Way,
     offer: Offer<'a>,
+    /// Of a device that several claims share.
+    share: Option<Amounts>,
 }
 
 impl<'a> Search<'a> {
@@ -181,14 +194,17 @@ impl<'a> Search<'a> {
         }
         for (place, offer) in self.here.iter().enumerate().skip(from) {
             self.steps.set(self.steps.get() + 1);
-            if self.steps.get() > STEPS_MAX || self.here.len() - place < count {
+            let enough = self.has_shared || self.here.len() - place >= count;
+            if self.steps.get() > STEPS_MAX || !enough {
                 return Ok(false);
             }
             if !self.is_free(way, offer, state) || !self.fits(way, offer)? || !self.keeps(claim, way, offer, state) {
                 continue;
             }
             self.choose(claim, way, *offer, state);
-            if self.some(claim, request, way, count - 1, place + 1, state)? {
+            // Of a device that is shared there may be more.
+            let next = if offer.is_shared() { place } else { place + 1 };
+            if self.some(claim, request, way, count - 1, next, state)? {
                 return Ok(true);
             }
             self.drop_last(state);
@@ -225,14 +241,39 @@ impl<'a> Search<'a> {
 
     fn is_free(&self, way: &Way, offer: &Offer, state: &State) -> bool {
         let id = offer.id();
-        way.admin_access || !(self.offers.taken.contains(&id) || state.taken.contains(&id))
+        if way.admin_access {
+            return true;
+        }
+        if self.offers.taken.contains(&id) || state.taken.contains(&id) || self.share(way, offer, state).is_none() {
+            return false;
+        }
+        let given = state.chosen.iter().filter(|chosen| !chosen.way.admin_access).map(|chosen| chosen.offer);
+        // A share of a device that is given already consumes no counters again.
+        let is_given = self.offers.shared.contains_key(&id) || given.clone().any(|other| other.id() == id);
+        is_given || self.offers.counters.allow(offer, given)
+    }
+
+    /// What this request has of the device; nothing where it has too little, or too little left.
+    fn share(&self, way: &Way, offer: &Offer, state: &State) -> Option<Amounts> {
+        let mut consumed = Amounts::new();
+        if offer.is_shared() {
+            let id = offer.id();
+            consumed = self.offers.shared.get(&id).cloned().unwrap_or_default();
+            for chosen in state.chosen.iter().filter(|chosen| chosen.offer.id() == id) {
+                add_amounts(&mut consumed, chosen.share.clone().unwrap_or_default());
+            }
+        } else if way.capacity.is_empty() {
+            return Some(consumed);
+        }
+        shares::share(offer.device, &way.capacity, &consumed)
     }
 
     fn choose(&self, claim: usize, way: &'a Way, offer: Offer<'a>, state: &mut State<'a>) {
-        if !way.admin_access {
+        let share = self.share(way, &offer, state).filter(|_| offer.is_shared() && !way.admin_access);
+        if !way.admin_access && !offer.is_shared() {
             state.taken.insert(offer.id());
         }
-        state.chosen.push(Chosen { claim, way, offer });
+        state.chosen.push(Chosen { claim, way, offer, share });
     }
 
     fn drop_last(&self, state: &mut State<'a>) {
@@ -272,6 +313,8 @@ impl<'a> Search<'a> {
                 device: id.device,
                 admin_access: chosen.way.admin_access.then_some(true),
                 tolerations: Some(chosen.way.tolerations.clone()).filter(|list| !list.is_empty()),
+                share_id: chosen.share.is_some().then(new_uid),
+                consumed_capacity: chosen.share.as_ref().map(shares::written).filter(|amounts| !amounts.is_empty()),
                 ..DeviceRequestAllocationResult::default()
             }
         });
@@ -296,6 +339,13 @@ impl<'a> Search<'a> {
             allocation_timestamp: None,
         }
     }
+}
+
+/// Names one share of a device, for ever.
+fn new_uid() -> String {
+    let bits: u128 = rand::random();
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
 /// A constraint names requests, which stand for all of their alternatives; one that names none is about all.

@@ -1,12 +1,14 @@
 //! Which devices drivers offer, where, and which of them are taken.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use component_helpers::device_taints::tolerates;
 use component_helpers::node_affinity::selector_matches;
 use k8s_openapi::api::core::v1::NodeSelector;
-use k8s_openapi::api::resource::v1::{Device, DeviceTaint, DeviceToleration, ResourceSlice};
+use k8s_openapi::api::resource::v1::{Device, DeviceToleration, ResourceSlice};
 
+use super::shares::{self, Amounts, Counters};
 use crate::objects::Objects;
 use crate::snapshot::NodeInfo;
 
@@ -22,6 +24,9 @@ pub struct DeviceId {
 pub struct Offers {
     slices: Vec<Arc<ResourceSlice>>,
     pub taken: HashSet<DeviceId>,
+    /// What claims have of devices that several of them share.
+    pub(super) shared: HashMap<DeviceId, Amounts>,
+    pub(super) counters: Counters,
 }
 
 /// A device on a node.
@@ -35,6 +40,11 @@ impl Offer<'_> {
     pub fn id(&self) -> DeviceId {
         let spec = &self.slice.spec;
         DeviceId { driver: spec.driver.clone(), pool: spec.pool.name.clone(), device: self.device.name.clone() }
+    }
+
+    /// Whether several claims may have it at the same time, each a share.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.device.allow_multiple_allocations == Some(true)
     }
 
     /// Where it can be reached from: a node, a selector of nodes, or everywhere.
@@ -68,18 +78,29 @@ impl Offer<'_> {
 impl Offers {
     pub fn new(objects: &Objects) -> Offers {
         let mut taken = HashSet::new();
+        let mut shared: HashMap<DeviceId, Amounts> = HashMap::new();
         for claim in objects.device_claims() {
             let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
             let results = allocation.and_then(|one| one.devices.as_ref()).and_then(|devices| devices.results.as_ref());
             // Who only looks after a device takes nothing away.
             let exclusive = results.into_iter().flatten().filter(|result| result.admin_access != Some(true));
-            taken.extend(exclusive.map(|result| DeviceId {
-                driver: result.driver.clone(),
-                pool: result.pool.clone(),
-                device: result.device.clone(),
-            }));
+            for result in exclusive {
+                let id = DeviceId {
+                    driver: result.driver.clone(),
+                    pool: result.pool.clone(),
+                    device: result.device.clone(),
+                };
+                if result.share_id.is_some() {
+                    add(shared.entry(id).or_default(), shares::amounts(result.consumed_capacity.as_ref()));
+                } else {
+                    taken.insert(id);
+                }
+            }
         }
-        Offers { slices: complete(objects.slices.list()), taken }
+        let slices = complete(objects.slices.list());
+        let is_taken = |id: &DeviceId| taken.contains(id) || shared.contains_key(id);
+        let counters = Counters::new(slices.iter().map(|slice| &**slice), is_taken);
+        Offers { slices, taken, shared, counters }
     }
 
     /// The devices that can be reached from a node.
@@ -88,13 +109,15 @@ impl Offers {
             let devices = slice.spec.devices.iter().flatten();
             devices.map(move |device| Offer { slice, device })
         });
-        all.filter(|offer| offer.is_on(node) && is_whole(offer.device)).collect()
+        all.filter(|offer| offer.is_on(node)).collect()
     }
 }
 
-/// A part of another device, or one for several claims at once, is not offered.
-fn is_whole(device: &Device) -> bool {
-    device.consumes_counters.iter().flatten().next().is_none() && device.allow_multiple_allocations != Some(true)
+pub(super) fn add(to: &mut Amounts, more: Amounts) {
+    for (name, amount) in more {
+        let there = to.entry(name).or_insert(machinery::quantity::Quantity::ZERO);
+        *there = *there + amount;
+    }
 }
 
 /// The slices of the newest generation of each pool, where all of them are there: a driver may be in the middle of an update.
@@ -112,13 +135,4 @@ fn complete(slices: Vec<Arc<ResourceSlice>>) -> Vec<Arc<ResourceSlice>> {
         pool.first().is_some_and(|first| i64::try_from(pool.len()) == Ok(first.spec.pool.resource_slice_count))
     };
     pools.into_values().filter(whole).flatten().collect()
-}
-
-fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
-    let any = |field: &Option<String>, value: &str| field.as_deref().is_none_or(|one| one.is_empty() || one == value);
-    let value = match toleration.operator.as_deref() {
-        Some("Exists") => true,
-        _ => toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
-    };
-    any(&toleration.effect, &taint.effect) && any(&toleration.key, &taint.key) && value
 }

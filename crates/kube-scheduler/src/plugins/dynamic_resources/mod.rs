@@ -1,13 +1,13 @@
 //! DynamicResources: pods that claim devices go where drivers offer them, and get them for themselves.
 //!
-//! `devices.rs` says which devices there are and which are taken, `selector.rs` which of them fit, `allocate.rs` chooses, and
-//! `bind.rs` writes what was chosen. Devices that are parts of others (shared counters) or that several claims share are left to
-//! nobody: upstream offers them only behind features that are not on by default.
+//! `devices.rs` says which devices there are and which are taken, `shares.rs` what is left of those that are not given whole, `selector.rs` which
+//! of them fit, `allocate.rs` chooses, and `bind.rs` writes what was chosen.
 
 mod allocate;
 pub mod bind;
 mod devices;
 mod selector;
+mod shares;
 #[cfg(test)]
 mod tests;
 

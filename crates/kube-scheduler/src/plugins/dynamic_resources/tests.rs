@@ -143,3 +143,59 @@ fn requests_hold_together() {
     let first = json!({"requests": [{"name": "r", "firstAvailable": [way("three", 3), way("two", 2)]}]});
     check(&slices, &[], first, &[("n1", "r/three=g0,r/three=g1,r/three=g2"), ("n2", "r/two=g0,r/two=g1")]);
 }
+
+/// Two halves and the whole of one device share its memory.
+#[test]
+fn parts_of_a_device_exclude_each_other() {
+    let mut parts = slice("n1", "half-0 a 20Gi 0; half-1 a 20Gi 0; whole b 40Gi 0");
+    parts["spec"]["pool"]["resourceSliceCount"] = 2.into();
+    for (place, memory) in ["20Gi", "20Gi", "40Gi"].into_iter().enumerate() {
+        let consumes = json!([{"counterSet": "card", "counters": {"memory": {"value": memory}}}]);
+        parts["spec"]["devices"][place]["consumesCounters"] = consumes;
+    }
+    let mut counters = slice("n1", "x a 1Gi 0");
+    counters["metadata"]["name"] = "counters".into();
+    counters["spec"]["pool"]["resourceSliceCount"] = 2.into();
+    counters["spec"]["devices"] = json!([]);
+    counters["spec"]["sharedCounters"] = json!([{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]);
+    let slices = [parts.clone(), counters];
+    let taken = |device: &str| {
+        let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": device});
+        json!({"metadata": {"name": "o", "namespace": "b", "uid": "o"}, "spec": {},
+            "status": {"allocation": {"devices": {"results": [result]}}}})
+    };
+    let one = |more: Value| json!({"requests": [exactly("r", more)]});
+    let whole = || selecting("device.attributes['gpu.example.com'].model == 'b'");
+    check(&slices, &[], one(json!({})), &[("n1", "r=half-0")]);
+    check(&slices, &[], one(json!({"count": 2})), &[("n1", "r=half-0,r=half-1")]);
+    check(&slices, &[], one(json!({"count": 3})), &[("n1", NONE)]);
+    check(&slices, &[taken("half-1")], one(json!({})), &[("n1", "r=half-0")]);
+    check(&slices, &[taken("half-1")], one(whole()), &[("n1", NONE)]);
+    check(&slices, &[taken("whole")], one(json!({})), &[("n1", NONE)]);
+    check(&slices, &[], one(whole()), &[("n1", "r=whole")]);
+    // Without its counters a part is nobody's.
+    parts["spec"]["pool"]["resourceSliceCount"] = 1.into();
+    check(&[parts], &[], one(json!({})), &[("n1", NONE)]);
+}
+
+#[test]
+fn a_device_is_shared_by_its_capacity() {
+    let mut shared = slice("n1", "g0 a 10Gi 0");
+    shared["spec"]["devices"][0]["allowMultipleAllocations"] = true.into();
+    let asks = |memory: &str, count: usize| json!({"requests": [exactly("r", json!({"count": count, "capacity": {"requests": {"memory": memory}}}))]});
+    let slices = [shared, slice("n2", "g0 a 4Gi 0")];
+    let other = |memory: &str| {
+        let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "g0",
+            "shareID": "00000000-0000-4000-8000-000000000000", "consumedCapacity": {"memory": memory}});
+        json!({"metadata": {"name": "o", "namespace": "b", "uid": "o"}, "spec": {},
+            "status": {"allocation": {"devices": {"results": [result]}}}})
+    };
+    check(&slices, &[], asks("4Gi", 1), &[("n1", "r=g0"), ("n2", "r=g0")]);
+    check(&slices, &[], asks("5Gi", 1), &[("n1", "r=g0"), ("n2", NONE)]);
+    check(&slices, &[], asks("5Gi", 2), &[("n1", "r=g0,r=g0")]);
+    check(&slices, &[], asks("5Gi", 3), &[("n1", NONE)]);
+    check(&slices, &[other("6Gi")], asks("4Gi", 1), &[("n1", "r=g0")]);
+    check(&slices, &[other("7Gi")], asks("4Gi", 1), &[("n1", NONE)]);
+    // Who says nothing asks for all of it.
+    check(&slices, &[other("1Gi")], json!({"requests": [exactly("r", json!({}))]}), &[("n1", NONE), ("n2", "r=g0")]);
+}

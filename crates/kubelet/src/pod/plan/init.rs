@@ -31,6 +31,9 @@ pub(super) fn plan(input: &Input, sandbox: &Sandbox, plan: &mut Plan) -> Init {
                         started(container, input.memory, &running.id)
                     }
                 } else {
+                    if !sidecar && !input.memory.killing.contains(&running.id) {
+                        super::regular::resize(input, container, running, plan);
+                    }
                     false
                 }
             }

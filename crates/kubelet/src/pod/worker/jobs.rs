@@ -36,6 +36,8 @@ pub(super) enum Done {
     Resized {
         id: String,
         granted: ResourceRequirements,
+        /// Of the pod as a whole.
+        of_pod: ResourceRequirements,
         result: cri::Result<()>,
     },
     Removed(cri::Result<()>),
@@ -122,12 +124,17 @@ impl Worker {
         let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
-        let shrinks_memory = resize::shrinks_memory(&before, &granted);
+        let of_pod = self.memory.pod_allocated.clone();
+        let pod_before = self.memory.pod_actuated.insert(id.clone(), of_pod.clone()).unwrap_or_default();
+        let shrinks = resize::Shrinks {
+            container: resize::shrinks_memory(&before, &granted),
+            pod: resize::shrinks_memory(&pod_before, &of_pod),
+        };
         let shared = self.shared.clone();
         self.jobs.spawn(tasks::boxed(async move {
-            let result = resize::apply(&shared, &pod, &name, &id, linux, shrinks_memory).await;
-            let granted = if result.is_ok() { granted } else { before };
-            Done::Resized { id, granted, result }
+            let result = resize::apply(&shared, &pod, &name, &id, linux, shrinks).await;
+            let (granted, of_pod) = if result.is_ok() { (granted, of_pod) } else { (before, pod_before) };
+            Done::Resized { id, granted, of_pod, result }
         }));
     }
 
@@ -236,7 +243,8 @@ impl Worker {
                     self.shared.tell(&self.wish.pod, None, EventType::Warning, error.reason(), error.to_string());
                 }
             }
-            Done::Resized { id, granted, result } => {
+            Done::Resized { id, granted, of_pod, result } => {
+                self.memory.pod_actuated.insert(id.clone(), of_pod);
                 self.memory.actuated.insert(id, granted);
                 if let Err(error) = result {
                     let state = ResizeState::InProgress { error: Some(error.message) };

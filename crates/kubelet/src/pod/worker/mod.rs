@@ -104,6 +104,7 @@ impl Worker {
         let memory = Memory {
             start_time: Some(status.start_time.as_ref().map_or_else(|| shared.kubelet.now(), |time| time.0)),
             allocated: allocated(&wish.pod, &status),
+            pod_allocated: resizing::pod_allocated(&wish.pod, &status),
             failed: refused.or_else(|| failed_before(&status)),
             over: is_over(&status),
             ..Default::default()
@@ -345,6 +346,7 @@ impl Worker {
         let ids: HashSet<&str> = self.observed.running().map(|container| container.id.as_str()).collect();
         self.memory.probes.retain(|id, _| ids.contains(id.as_str()));
         self.memory.actuated.retain(|id, _| ids.contains(id.as_str()));
+        self.memory.pod_actuated.retain(|id, _| ids.contains(id.as_str()));
         for container in self.observed.running() {
             if self.memory.actuated.contains_key(&container.id) {
                 continue;
@@ -352,6 +354,7 @@ impl Worker {
             if let Some((_, wished)) = spec::container(&self.wish.pod, &container.name) {
                 let granted = resize::granted(&self.memory, &wished);
                 self.memory.actuated.insert(container.id.clone(), granted);
+                self.memory.pod_actuated.insert(container.id.clone(), self.memory.pod_allocated.clone());
             }
         }
         let names: HashSet<String> = self.observed.running().map(|container| container.name.clone()).collect();

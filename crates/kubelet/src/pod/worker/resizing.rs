@@ -12,7 +12,8 @@ use crate::pod::{admission, resize, spec};
 impl Worker {
     pub(super) fn consider_resize(&mut self) {
         let wanted = resize::wanted(&self.memory, &self.wish.pod);
-        if wanted.is_empty() {
+        let of_pod = resize::wanted_of_pod(&self.memory, &self.wish.pod);
+        if wanted.is_empty() && of_pod.is_empty() {
             if matches!(self.memory.resize, Some(ResizeState::Pending { .. })) {
                 self.memory.resize = None;
             }
@@ -21,13 +22,17 @@ impl Worker {
         let before = self.memory.resize.clone();
         let changed: Vec<&str> = ["cpu", "memory"]
             .into_iter()
-            .filter(|resource| wanted.iter().any(|container| resize::changes(&self.memory, container, resource)))
+            .filter(|resource| {
+                let of_container = |container| resize::changes(&self.memory, container, resource);
+                of_pod.contains(resource) || wanted.iter().any(of_container)
+            })
             .collect();
         match admission::resize(&self.shared, &self.wish.pod, &changed) {
             Ok(()) => {
                 for container in wanted {
                     self.memory.allocated.insert(container.name, container.resources.unwrap_or_default());
                 }
+                self.memory.pod_allocated = spec::wishes(&self.wish.pod).resources.clone().unwrap_or_default();
                 self.memory.resize = Some(ResizeState::InProgress { error: None });
             }
             Err(pending) => self.memory.resize = Some(pending),
@@ -54,6 +59,20 @@ impl Worker {
             self.memory.resize = None;
         }
     }
+}
+
+/// The same for the pod as a whole: of what the API shows, that which the pod itself says.
+pub(super) fn pod_allocated(pod: &Pod, status: &PodStatus) -> ResourceRequirements {
+    let mut own = spec::wishes(pod).resources.clone().unwrap_or_default();
+    let shown = status.resources.clone().unwrap_or_default();
+    for (own, shown) in [(&mut own.requests, shown.requests), (&mut own.limits, shown.limits)] {
+        for (name, amount) in own.iter_mut().flatten() {
+            if let Some(shown) = shown.as_ref().and_then(|shown| shown.get(name)) {
+                *amount = shown.clone();
+            }
+        }
+    }
+    own
 }
 
 /// What the node had granted before this kubelet started, as far as the API shows it.
