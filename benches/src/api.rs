@@ -2,6 +2,7 @@
 
 mod changes;
 mod encryption;
+mod policies;
 mod reads;
 mod watches;
 mod writes;
@@ -17,7 +18,8 @@ use crate::report::{self, Better};
 use crate::{process, upstream};
 
 const PODS: usize = 10_000;
-const PARTS: [&str; 9] = ["start", "create", "encryption", "change", "get", "list", "watch", "patch", "whole"];
+const PARTS: [&str; 10] =
+    ["start", "create", "encryption", "policies", "change", "get", "list", "watch", "patch", "whole"];
 
 pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -33,6 +35,9 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("encryption") {
         encryption::costs().await?;
+    }
+    if wanted("policies") {
+        policies::costs().await?;
     }
     if wanted("patch") {
         writes::patches(&ready_server().await?).await?;

@@ -20,6 +20,7 @@ pub mod events;
 pub mod flowcontrol;
 pub mod networking;
 pub mod node;
+mod optional;
 pub mod policy;
 pub mod rbac;
 pub mod resource;
@@ -32,7 +33,9 @@ pub mod storage;
 mod testing;
 mod webhook_client;
 
-/// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.
+pub use self::optional::{OPTIONAL, Optional, deprecation, every_kind};
+
+/// Every kind that is served by default, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.
 pub static KINDS: &[&Kind] = &[
     &core::binding::KIND,
     &core::componentstatus::KIND,

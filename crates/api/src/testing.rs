@@ -6,7 +6,7 @@ use machinery::node::Node;
 use machinery::schema::conform::{Problems, conform};
 use serde_json::Value;
 
-use crate::KINDS;
+use crate::every_kind;
 use crate::schema::type_of;
 
 /// An object that nothing is wrong with.
@@ -17,8 +17,8 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn of(good: Value) -> Rules {
-        let fits = |kind: &&&Kind| good["apiVersion"] == kind.api_version() && good["kind"] == kind.kind;
-        let kind = KINDS.iter().find(fits).expect("the kind is served");
+        let fits = |kind: &&Kind| good["apiVersion"] == kind.api_version() && good["kind"] == kind.kind;
+        let kind = every_kind().find(fits).expect("the kind is served");
         let rules = Rules { kind, good };
         rules.create(Value::Null, &[]);
         rules

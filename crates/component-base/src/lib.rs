@@ -3,6 +3,7 @@
 pub mod tasks;
 pub mod shutdown;
 pub mod clock;
+pub mod features;
 pub mod files;
 pub mod inotify;
 pub mod metrics;

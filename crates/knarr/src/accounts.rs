@@ -12,7 +12,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
+use reconcile::{Caches, Cluster, Connect, Identity, Metrics, Shutdown};
 
 const NAMESPACE: &str = "kube-system";
 const LIFETIME: Duration = Duration::from_secs(2 * 60 * 60);
@@ -21,11 +21,12 @@ const RENEW_AFTER: Duration = Duration::from_secs(90 * 60);
 
 /// The component's own client fills the caches; its controllers write as themselves.
 pub fn cluster(config: kube::Config, component: &'static str, agent: &'static str) -> anyhow::Result<Cluster> {
-    let own = crate::alone::client(config.clone(), agent)?;
+    let metrics = Arc::new(Metrics::default());
+    let own = crate::alone::counted_client(config.clone(), agent, metrics.clone())?;
     // The same way without any proof: a token is added to each request.
     let mut plain = config;
     plain.auth_info = Default::default();
-    let plain = crate::alone::client(plain, agent)?;
+    let plain = crate::alone::counted_client(plain, agent, metrics.clone())?;
     let made: parking_lot::Mutex<HashMap<&'static str, Client>> = Default::default();
     let caches = Caches::new(own.clone(), Shutdown::new());
     let connect: Connect = Arc::new(move |identity| match identity {
@@ -34,7 +35,7 @@ pub fn cluster(config: kube::Config, component: &'static str, agent: &'static st
             made.lock().entry(*name).or_insert_with(|| account(own.clone(), plain.clone(), name)).clone()
         }
     });
-    Ok(Cluster::new(component, connect, caches))
+    Ok(Cluster::new(component, connect, caches).counting_in(metrics))
 }
 
 /// A client that asks as that account.

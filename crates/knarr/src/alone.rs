@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use reconcile::{Caches, Cluster, Shutdown};
+use reconcile::{Caches, Cluster, Metrics, Shutdown};
 
 /// How to reach the cluster; inside of a pod nothing need be said.
 #[derive(clap::Args, Clone)]
@@ -43,8 +44,9 @@ impl Flags {
 /// The copies it keeps live as long as the process: what is at work when it is told to stop waits until they have seen its
 /// last write.
 pub fn cluster(config: kube::Config, agent: &'static str) -> anyhow::Result<Cluster> {
-    let client = client(config, agent)?;
-    Ok(Cluster::with_client(client.clone(), Caches::new(client, Shutdown::new())))
+    let metrics = Arc::new(Metrics::default());
+    let client = counted_client(config, agent, metrics.clone())?;
+    Ok(Cluster::with_client(client.clone(), Caches::new(client, Shutdown::new())).counting_in(metrics))
 }
 
 pub async fn from_file(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
@@ -62,6 +64,22 @@ pub fn client(config: kube::Config, agent: &'static str) -> anyhow::Result<kube:
         request
     });
     Ok(kube::client::ClientBuilder::try_from(config).context("create client")?.with_layer(&named).build())
+}
+
+/// The same, and its requests are counted.
+pub fn counted_client(
+    config: kube::Config,
+    agent: &'static str,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<kube::Client> {
+    let counting = crate::counting::Counting::new(metrics, &config);
+    let agent = http::HeaderValue::from_static(agent);
+    let named = tower::util::MapRequestLayer::new(move |mut request: http::Request<_>| {
+        request.headers_mut().insert(http::header::USER_AGENT, agent.clone());
+        request
+    });
+    let builder = kube::client::ClientBuilder::try_from(config).context("create client")?;
+    Ok(builder.with_layer(&named).with_layer(&counting).build())
 }
 
 /// How long a component that is told to stop may take for what is under way, unless it is told. An API server that does not

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use kube_apiserver::{StorageMedia, audit, encryption};
+use component_base::features::Gates;
+use kube_apiserver::{Options, RuntimeConfig, StorageMedia, audit, edge, encryption};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -64,7 +65,29 @@ pub struct Flags {
     #[arg(long, env = "KNARR_STORAGE_MEDIA_TYPE", default_value = "application/json",
         value_parser = ["application/json", "application/vnd.kubernetes.protobuf"])]
     storage_media_type: String,
+    /// Serve groups, versions or resources that are off by default, or turn some off: group/version=true,
+    /// group/version/resource=false, api/beta=true, api/alpha=true, api/all=true.
+    #[arg(long, env = "KNARR_RUNTIME_CONFIG", value_delimiter = ',')]
+    runtime_config: Vec<String>,
+    /// Feature gates of the API server, such as ClusterTrustBundle=true.
+    #[arg(long, env = "KNARR_FEATURE_GATES", value_delimiter = ',')]
+    feature_gates: Vec<String>,
+    #[command(flatten)]
+    tls: crate::tls::Flags,
+    /// Origins whose web pages may read answers of the API, as regular expressions that pin the host, such as
+    /// //console\.example(:|$).
+    #[arg(long, env = "KNARR_CORS_ALLOWED_ORIGINS", value_delimiter = ',')]
+    cors_allowed_origins: Vec<String>,
+    /// Send a Strict-Transport-Security header with these directives, such as max-age=31536000,includeSubDomains.
+    #[arg(long, env = "KNARR_STRICT_TRANSPORT_SECURITY_DIRECTIVES", value_delimiter = ',')]
+    strict_transport_security_directives: Vec<String>,
+    /// End the HTTP/2 connection of a request with this probability, up to 0.02, so that clients spread over servers.
+    #[arg(long, env = "KNARR_GOAWAY_CHANCE", default_value_t = 0.0)]
+    goaway_chance: f64,
 }
+
+/// Gates that the API server has both ways.
+const OPEN_GATES: &[&str] = &["ClusterTrustBundle", "ClusterTrustBundleProjection"];
 
 impl Flags {
     pub fn flow(&self) -> kube_apiserver::flowcontrol::Config {
@@ -79,6 +102,20 @@ impl Flags {
     pub fn storage_media(&self) -> StorageMedia {
         let is_protobuf = self.storage_media_type == StorageMedia::Protobuf.name();
         if is_protobuf { StorageMedia::Protobuf } else { StorageMedia::Json }
+    }
+
+    /// What is served, and how connections are.
+    pub fn serving(&self, base: Options) -> anyhow::Result<Options> {
+        let gates = Gates::parse(&self.feature_gates.join(","), OPEN_GATES).context("--feature-gates")?;
+        let settings = edge::Settings {
+            cors_allowed_origins: self.cors_allowed_origins.clone(),
+            strict_transport_security: self.strict_transport_security_directives.clone(),
+            goaway_chance: self.goaway_chance,
+        };
+        // What cannot be used is said before anything starts.
+        edge::Edge::new(&settings)?;
+        let runtime = RuntimeConfig::parse(&self.runtime_config.join(","), gates).context("--runtime-config")?;
+        Ok(Options { runtime, tls: self.tls.settings()?, edge: settings, ..base })
     }
 
     /// What is encrypted: as the file says.
@@ -174,6 +211,25 @@ mod tests {
         let flow = flags("--enable-priority-and-fairness=false --max-requests-inflight 7").flow();
         assert_eq!((flow.enabled, flow.reading_max), (false, 7));
         assert!(flags("--enable-priority-and-fairness").flow().enabled);
+    }
+
+    #[test]
+    fn what_is_served_is_checked_before_the_start() {
+        let serving = |line: &str| flags(line).serving(Options::default()).map_err(|error| format!("{error:#}"));
+        assert_eq!(serving(""), Ok(Options::default()));
+        let options = serving("--goaway-chance=0.01 --cors-allowed-origins=//a(:|$),//b(:|$)").expect("good");
+        assert_eq!((options.edge.goaway_chance, options.edge.cors_allowed_origins.len()), (0.01, 2));
+        let runtime =
+            serving("--runtime-config=api/beta=true --runtime-config=batch/v1/cronjobs=false").expect("good").runtime;
+        let once = RuntimeConfig::parse("api/beta=true,batch/v1/cronjobs=false", Gates::default()).expect("good");
+        assert_eq!(runtime, once);
+        for (line, expected) in [
+            ("--runtime-config=batch/v9=true", "--runtime-config: group version batch/v9 that has not been registered"),
+            ("--feature-gates=No=true", "--feature-gates: unrecognized feature gate: No"),
+            ("--goaway-chance=1", "--goaway-chance can not be less than 0 or greater than 0.02: 1"),
+        ] {
+            assert_eq!(serving(line).expect_err(line), expected);
+        }
     }
 
     #[test]

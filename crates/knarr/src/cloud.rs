@@ -60,7 +60,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         };
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();
-        flags.secure.serve(PORT, AGENT, Arc::new(move || crate::health::leadership(LEASE, &leads))).await?;
+        flags.secure.serve(PORT, AGENT, crate::health::page(LEASE, leads, cluster.metrics().clone())).await?;
         tracing::info!(provider = flags.cloud_provider, "waiting for leader lease to start cloud controllers");
         let client = cluster.client().clone();
         let config = flags.controllers.config();

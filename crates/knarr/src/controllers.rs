@@ -144,7 +144,7 @@ async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     config.check()?;
     let election = flags.leader.election(LEASE)?;
     let leads = election.leads();
-    let page: crate::health::Page = Arc::new(move || crate::health::leadership(LEASE, &leads));
+    let page = crate::health::page(LEASE, leads, cluster.metrics().clone());
     if let Some(address) = flags.health_address {
         crate::health::serve(address, page.clone()).await?;
     }
@@ -212,13 +212,19 @@ impl Local {
     }
 
     /// Starts the scheduler; the handle ends when it has stopped.
-    pub fn start_scheduler(&self, config: kube_scheduler::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+    pub async fn start_scheduler(
+        &self,
+        config: kube_scheduler::Config,
+        port: u16,
+        shutdown: Shutdown,
+    ) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();
         let connect: Connect = Arc::new(move |_| {
             kube::Client::new(Loopback::component(app.clone(), SCHEDULER, crate::scheduler::AGENT), "default")
         });
         let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
         let election = self.election(crate::scheduler::COMPONENT);
+        self.show(port, crate::scheduler::page(&config, election.leads(), &cluster), &shutdown).await;
         tasks::spawn(async move {
             let client = cluster.client().clone();
             election
@@ -228,13 +234,29 @@ impl Local {
     }
 
     /// Starts the controllers; the handle ends when they have stopped.
-    pub fn start_controllers(&self, config: Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+    pub async fn start_controllers(
+        &self,
+        config: Config,
+        port: u16,
+        shutdown: Shutdown,
+    ) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
         let election = self.election(LEASE);
+        let page = crate::health::page(LEASE, election.leads(), cluster.metrics().clone());
+        self.show(port, page, &shutdown).await;
         tasks::spawn(async move {
             let client = cluster.client().clone();
             election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         })
+    }
+
+    /// Health and metrics of a component of this process, on the port that it has as a program. Without them it works all the
+    /// same: another server of this machine may have the port.
+    async fn show(&self, port: u16, page: crate::health::Page, shutdown: &Shutdown) {
+        let client = self.administrator(AGENT);
+        if let Err(error) = crate::secure::serve_beside(port, client, page, shutdown.clone()).await {
+            tracing::warn!(port, error = format!("{error:#}"), "cannot serve health and metrics");
+        }
     }
 
     /// Starts what a cloud does, with the provider that is always there; the handle ends when it has stopped.

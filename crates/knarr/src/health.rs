@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use component_base::features::Gates;
 use component_base::metrics::{self, Metric};
 use component_base::status_page::{self, Pages};
 use component_base::{Shutdown, tasks};
@@ -22,11 +23,21 @@ pub async fn serve(address: SocketAddr, page: Page) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Upstream's metric of whether this process is the one that works.
-pub fn leadership(component: &str, leads: &AtomicBool) -> String {
-    let mut page = metrics::Page::default();
-    page.family(&LEADERSHIP).sample(&[("name", component)], u8::from(leads.load(Ordering::Relaxed)));
-    page.text()
+/// What every component shows that leads or is led: whether it leads, its queues and requests, its gates, its process.
+pub fn page(component: &'static str, leads: Arc<AtomicBool>, counted: Arc<reconcile::Metrics>) -> Page {
+    Arc::new(move || {
+        let mut page = metrics::Page::default();
+        page.family(&LEADERSHIP).sample(&[("name", component)], u8::from(leads.load(Ordering::Relaxed)));
+        counted.render(&mut page);
+        Gates::default().write(&mut page);
+        metrics::process::write(&mut page);
+        page.text()
+    })
+}
+
+/// One page behind the other.
+pub fn both(first: impl Fn() -> String + Send + Sync + 'static, second: Page) -> Page {
+    Arc::new(move || first() + &second())
 }
 
 const LEADERSHIP: Metric = Metric::gauge(

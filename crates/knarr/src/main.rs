@@ -14,6 +14,7 @@ mod disable;
 mod roles;
 mod manifests;
 mod control;
+mod counting;
 mod controllers;
 mod scheduler;
 mod local_storage;
@@ -48,6 +49,7 @@ mod image;
 mod cluster;
 mod install;
 mod texts;
+mod tls;
 mod notify;
 mod progress;
 

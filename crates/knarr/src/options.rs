@@ -31,6 +31,12 @@ pub struct Flags {
     /// Directory of local-path volumes on every node (default: <data-dir>/storage).
     #[arg(long, env = "KNARR_DEFAULT_LOCAL_STORAGE_PATH")]
     default_local_storage_path: Option<PathBuf>,
+    /// Port on 127.0.0.1 for health and metrics of the controllers, with HTTPS, for whom the cluster knows and allows; 0 disables it.
+    #[arg(long, env = "KNARR_CONTROLLER_MANAGER_SECURE_PORT", default_value_t = 10257)]
+    pub controller_manager_secure_port: u16,
+    /// The same for the scheduler.
+    #[arg(long, env = "KNARR_SCHEDULER_SECURE_PORT", default_value_t = 10259)]
+    pub scheduler_secure_port: u16,
     /// Disable the scheduler; same as --disable=kube-scheduler.
     #[arg(long, env = "KNARR_DISABLE_SCHEDULER")]
     disable_scheduler: bool,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use reconcile::{Cluster, Shutdown};
@@ -44,9 +45,7 @@ pub fn run(mut flags: Flags) -> anyhow::Result<()> {
     crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
         let election = flags.leader.election(COMPONENT)?;
-        let (metrics, leads) = (config.metrics.subscribe(), election.leads());
-        let page: health::Page =
-            Arc::new(move || kube_scheduler::metrics::text(&metrics.borrow()) + &health::leadership(COMPONENT, &leads));
+        let page = page(&config, election.leads(), &cluster);
         if let Some(address) = flags.health_address {
             health::serve(address, page.clone()).await?;
         }
@@ -55,6 +54,13 @@ pub fn run(mut flags: Flags) -> anyhow::Result<()> {
         election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         Ok(())
     })
+}
+
+/// What `/metrics` shows of a scheduler.
+pub fn page(config: &kube_scheduler::Config, leads: Arc<AtomicBool>, cluster: &Cluster) -> health::Page {
+    let metrics = config.metrics.subscribe();
+    let own = move || kube_scheduler::metrics::text(&metrics.borrow());
+    health::both(own, health::page(COMPONENT, leads, cluster.metrics().clone()))
 }
 
 /// What a file says of the scheduler as a program; flags say how to reach the cluster before it.

@@ -17,7 +17,9 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use kube_apiserver::authn::FrontProxy;
-use kube_apiserver::pki::{self, Authority, ClientAuthorities, Pair, Request, ServingCertificate, Signer, Usage};
+use kube_apiserver::pki::{
+    self, Authority, ClientAuthorities, Pair, Request, ServingCertificate, Signer, TlsSettings, Usage,
+};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -44,6 +46,8 @@ pub struct Flags {
     /// CA of client certificates (default: the cluster's).
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: crate::tls::Flags,
     #[command(flatten)]
     proxies: proxies::Flags,
     /// Kubeconfig for TokenReviews.
@@ -83,21 +87,7 @@ impl Flags {
             trusted: tokio::sync::OnceCell::new(),
             pages: Pages::new(page),
         });
-        let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
-        // Whatever is shown is taken here and judged with the request.
-        let mut tls = pki::server_config(certificate, &ClientAuthorities::new(None, None)?)?;
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        tasks::spawn(status_page::accept(listener, Shutdown::new(), move |stream| {
-            let (acceptor, access) = (acceptor.clone(), access.clone());
-            tasks::boxed(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
-                let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-                status_page::answer(stream, async |request| access.answer(&request, &chain).await).await;
-            })
-        }));
-        Ok(())
+        accept(listener, access, &self.certificate()?, &self.tls.settings()?, Shutdown::new())
     }
 
     fn certificate(&self) -> anyhow::Result<Pair> {
@@ -106,6 +96,48 @@ impl Flags {
             _ => self_signed(&[self.bind_address]),
         }
     }
+}
+
+/// The secure port of a component within a server's process, for this machine. The server itself says who asks and who may.
+pub async fn serve_beside(port: u16, client: Client, page: Page, shutdown: Shutdown) -> anyhow::Result<()> {
+    if port == 0 {
+        return Ok(());
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+    let access = Arc::new(Access {
+        open: ["/healthz", "/readyz", "/livez"].map(str::to_owned).into(),
+        authentication: Some(client.clone()),
+        authorization: Some(client),
+        told: TrustSettings::default(),
+        trusted: tokio::sync::OnceCell::new(),
+        pages: Pages::new(page),
+    });
+    accept(listener, access, &self_signed(&[address.ip()])?, &TlsSettings::default(), shutdown)
+}
+
+fn accept(
+    listener: TcpListener,
+    access: Arc<Access>,
+    pair: &Pair,
+    settings: &TlsSettings,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let certificate = Arc::new(ServingCertificate::new(pair)?);
+    // Whatever is shown is taken here and judged with the request.
+    let mut tls = pki::server_config(certificate, &ClientAuthorities::new(None, None)?, settings)?;
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    tasks::spawn(status_page::accept(listener, shutdown, move |stream| {
+        let (acceptor, access) = (acceptor.clone(), access.clone());
+        tasks::boxed(async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
+            let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+            status_page::answer(stream, async |request| access.answer(&request, &chain).await).await;
+        })
+    }));
+    Ok(())
 }
 
 /// A certificate and its key from their files.

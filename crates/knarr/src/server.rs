@@ -146,7 +146,9 @@ impl Flags {
     fn api_options(&self) -> anyhow::Result<kube_apiserver::Options> {
         use kube_apiserver::authz::Mode;
         let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
-        let options = self.identity.options(defaults, self.admission.options(kube_apiserver::Options::default())?)?;
+        let options = self
+            .identity
+            .options(defaults, self.admission.options(self.api.serving(kube_apiserver::Options::default())?)?)?;
         let (encryption, storage_media) = (self.encryption()?, self.api.storage_media());
         Ok(kube_apiserver::Options { encryption, storage_media, ..options })
     }

@@ -24,6 +24,8 @@ enum Fate {
     /// Taken with these values; the sentence says why there are no others.
     Only(&'static [&'static str], &'static str),
     Refused(&'static str),
+    /// Feature gates by name; those that can be set either way.
+    Gates(&'static [&'static str]),
     /// It stands for a field of the component's configuration, and is taken or refused as that.
     Field(&'static str, Shape),
 }
@@ -43,7 +45,7 @@ enum Shape {
     Thresholds,
 }
 
-use Fate::{Field, Only, Refused, Switch, Taken};
+use Fate::{Field, Gates, Only, Refused, Switch, Taken};
 
 type Table = &'static [(&'static str, Fate)];
 
@@ -64,21 +66,29 @@ const COMMON: Table = &[
     ("profiling", Only(&["false"], "knarr has no profiler to show")),
     ("contention-profiling", Only(&["false"], "knarr has no profiler to show")),
     ("enable-contention-profiling", Only(&["false"], "knarr has no profiler to show")),
-    ("feature-gates", Only(&["", "AllAlpha=false"], "knarr has no gates: features are as upstream's defaults")),
+    ("tracing-config-file", Refused("knarr sends no traces")),
+];
+
+/// Of every component but the API server, which has gates that can be opened.
+const GATES: Table = &[
+    ("feature-gates", Gates(&[])),
+    ("tls-sni-cert-key", Refused("knarr shows one certificate, that of --tls-cert-file")),
+];
+
+/// Of what runs on nodes.
+const NODES: Table = &[
     ("tls-min-version", Only(&["VersionTLS12"], "knarr speaks TLS 1.2 and 1.3")),
     ("tls-cipher-suites", Refused("knarr speaks the suites that rustls takes for safe, and no others")),
-    ("tls-sni-cert-key", Refused("knarr shows one certificate, that of --tls-cert-file")),
-    ("tracing-config-file", Refused("knarr sends no traces")),
 ];
 
 fn tables(component: &str) -> Option<&'static [Table]> {
     match component {
         "kube-apiserver" => Some(&[api_server::FLAGS, COMMON]),
-        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, GENERIC, LEADERS, COMMON]),
-        "kube-scheduler" => Some(&[SCHEDULER, LEADERS, COMMON]),
-        "cloud-controller-manager" => Some(&[CLOUD_CONTROLLER_MANAGER, GENERIC, LEADERS, COMMON]),
-        "kubelet" => Some(&[node::KUBELET, COMMON]),
-        "kube-proxy" => Some(&[node::PROXY, COMMON]),
+        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, GENERIC, LEADERS, GATES, COMMON]),
+        "kube-scheduler" => Some(&[SCHEDULER, LEADERS, GATES, COMMON]),
+        "cloud-controller-manager" => Some(&[CLOUD_CONTROLLER_MANAGER, GENERIC, LEADERS, GATES, COMMON]),
+        "kubelet" => Some(&[node::KUBELET, NODES, GATES, COMMON]),
+        "kube-proxy" => Some(&[node::PROXY, NODES, GATES, COMMON]),
         _ => None,
     }
 }
@@ -138,6 +148,11 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Sifted>
             Switch => {}
             Taken if given.is_none() => drop(rest.next()),
             Taken => {}
+            Gates(open) => {
+                let value = given.map(str::to_owned).or_else(|| Some(rest.next()?.to_string_lossy().into_owned()));
+                let gates = component_base::features::Gates::parse(&value.unwrap_or_default(), open);
+                gates.map_err(|error| anyhow!("--{name}: {error}"))?;
+            }
             Field(field, shape) => {
                 let given = match given {
                     Some(given) => given.to_owned(),
@@ -226,6 +241,7 @@ mod tests {
         check("knarr kube-apiserver --storage-backend etcd3 --profiling=false --a b", "knarr kube-apiserver --a b v0");
         check("knarr kube-controller-manager --cluster-name=kubernetes", "knarr kube-controller-manager v0");
         check("knarr kube-apiserver --watch-cache --a", "knarr kube-apiserver --a v0");
+        check("knarr kube-proxy --feature-gates APIServerIdentity=true,AllAlpha=false", "knarr kube-proxy v0");
         let line = "knarr kube-controller-manager --concurrent_rc_syncs=2 --kube_api_qps=1 --cluster_name a_b -x_y=a_b";
         check(line, "knarr kube-controller-manager --concurrent-rc-syncs=2 -x_y=a_b v0");
     }
@@ -244,8 +260,16 @@ mod tests {
     fn what_cannot_be_done_is_refused_with_a_sentence() {
         let check = |line: &str, expected: &str| assert_eq!(sifted(line).unwrap_err().to_string(), expected, "{line}");
         check(
-            "knarr kube-apiserver --tls-sni-cert-key=/x",
-            "knarr kube-apiserver does not support --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",
+            "knarr kube-scheduler --tls-sni-cert-key=/x",
+            "knarr kube-scheduler does not support --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",
+        );
+        check(
+            "knarr kube-scheduler --feature-gates=Nothing=true",
+            "--feature-gates: unrecognized feature gate: Nothing",
+        );
+        check(
+            "knarr kubelet --feature-gates GenericWorkload=true",
+            "--feature-gates: knarr does not support GenericWorkload=true: it has this feature only as upstream's default",
         );
         check(
             "knarr kube-apiserver --storage-backend etcd2",

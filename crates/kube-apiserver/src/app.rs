@@ -26,6 +26,9 @@ use crate::views::Views;
 use crate::webhooks::Pool;
 
 pub struct App {
+    /// The store below all others, for how long it takes.
+    pub measured: Arc<crate::metrics::Measured>,
+    pub edge: crate::edge::Edge,
     pub cache: Arc<Cache>,
     /// The store below the cache.
     pub encrypted: Arc<Encrypted>,
@@ -61,6 +64,7 @@ pub struct App {
 /// What the answers of the server depend on besides its objects.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    pub gates: component_base::features::Gates,
     /// Where clients reach this server, for the endpoints of the `kubernetes` Service.
     pub advertise_address: Advertised,
     pub https_port: u16,

@@ -9,15 +9,15 @@ use component_base::tasks;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::body::Sent;
+use crate::edge::Edge;
 use crate::pki::ClientAuthorities;
+use crate::respond::Reply;
 use crate::serve::{Peer, serve};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Many watches share one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1000;
-const CONNECTIONS_MAX: usize = 16_384;
+const CONNECTIONS_MAX: u32 = 16_384;
 
 pub async fn accept(
     app: Arc<App>,
@@ -37,8 +37,7 @@ pub async fn accept(
     shutdown: CancellationToken,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX as usize));
     let server = Arc::new(server());
     loop {
         let (stream, address) = tokio::select! {
@@ -57,36 +56,57 @@ pub async fn accept(
             tracing::warn!(%address, "too many connections; closing the newest");
             continue;
         };
-        let watcher = graceful.watcher();
         let stopping = shutdown.clone();
         let (app, acceptor, clients, server) = (app.clone(), acceptor.clone(), clients.clone(), server.clone());
         tasks::spawn(async move {
             let _place = place;
             // Who has not even said who it is has asked for nothing yet: that is not waited for.
-            let shaken = stopping
-                .run_until_cancelled_owned(handshake(stream, address, &acceptor, &clients, app.clock.now()))
-                .await;
+            let shaken = stopping.run_until_cancelled(handshake(stream, address, &acceptor, &clients, &app)).await;
             let Some(Some((stream, peer))) = shaken else { return };
+            // Cancelled where this connection is to take no more requests.
+            let leaving = stopping.child_token();
+            let goaway = leaving.clone();
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let (app, peer) = (app.clone(), peer.clone());
-                async move {
-                    let request = request.map(Sent::Pieces);
-                    Ok::<_, Infallible>(match app.mounts.of(request.uri().path()) {
-                        Some(page) => page(peer, request).await,
-                        None => serve(app, peer, request).await,
-                    })
+                if app.edge.goes_away(request.version(), rand::random::<f64>) {
+                    goaway.cancel();
                 }
+                let (app, peer) = (app.clone(), peer.clone());
+                async move { Ok::<_, Infallible>(answer(app, peer, request.map(Sent::Pieces)).await) }
             });
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-            if let Err(error) = watcher.watch(connection).await {
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = leaving.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%address, %error, "connection ended");
             }
         });
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+    // Each connection gives its place back when it ends.
+    let all_ended = places.acquire_many(CONNECTIONS_MAX);
+    if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
         tracing::info!("shutdown timeout exceeded; closing remaining connections");
     }
+}
+
+async fn answer(app: Arc<App>, peer: Peer, request: http::Request<Sent>) -> Reply {
+    let origin = app.edge.allowed_origin(request.headers());
+    let mut reply = match Edge::preflight(&request, origin.as_ref()) {
+        Some(preflight) => preflight,
+        None => match app.mounts.of(request.uri().path()) {
+            Some(page) => page(peer, request).await,
+            // Behind a pointer: it is large, and this future is moved.
+            None => Box::pin(serve(app.clone(), peer, request)).await,
+        },
+    };
+    app.edge.add_headers(&mut reply, origin);
+    reply
 }
 
 fn server() -> Builder<TokioExecutor> {
@@ -109,7 +129,7 @@ async fn handshake(
     address: SocketAddr,
     acceptor: &TlsAcceptor,
     clients: &ClientAuthorities,
-    now: Timestamp,
+    app: &App,
 ) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
     // Small answers must not wait for more to send.
     stream.set_nodelay(true).ok()?;
@@ -117,11 +137,15 @@ async fn handshake(
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "TLS handshake failed");
+            app.metrics.operations.handshake_failed();
             return None;
         }
-        Err(_) => return None,
+        Err(_) => {
+            app.metrics.operations.handshake_failed();
+            return None;
+        }
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
-    let certificate = clients.identify(chain, now).map(Arc::new);
+    let certificate = clients.identify(chain, app.clock.now()).map(Arc::new);
     Some((stream, Peer { address: Some(address), certificate, identity: None }))
 }

@@ -62,7 +62,7 @@ async fn follow(external: ExternalCredentials, mut last: Credentials, app: Arc<A
                 continue;
             }
         };
-        if let Err(error) = serving.replace(&credentials.serving) {
+        if let Err(error) = serving.replace_all(&credentials.serving, &credentials.named) {
             tracing::error!(%error, "cannot use new serving certificate");
         }
         hand_out(&app, &credentials);

@@ -51,6 +51,8 @@ pub fn flags(config: &Config) -> Flags {
     let encryption = &options.encryption;
     let own = encryption.own_file.as_deref().filter(|path| path.exists());
     set("encryption-provider-config", path(encryption.file.as_deref().or(own)));
+    set("feature-gates", options.runtime.gates().written());
+    set("runtime-config", options.runtime.written());
     set("encryption-provider-config-automatic-reload", encryption.reload.to_string());
     set("event-ttl", duration::written_positive(config.event_ttl));
     set("kubelet-preferred-address-types", options.kubelet_address_types.join(","));
@@ -72,8 +74,12 @@ pub fn flags(config: &Config) -> Flags {
     set("service-cluster-ip-range", config.service_cidr.to_string());
     set("service-node-port-range", format!("{}-{}", config.node_ports.start(), config.node_ports.end()));
     set("storage-media-type", options.storage_media.name().into());
-    set("tls-cipher-suites", cipher_suites().join(","));
-    set("tls-min-version", "VersionTLS12".into());
+    set("tls-cipher-suites", options.tls.spoken().join(","));
+    set("tls-min-version", options.tls.version_name().into());
+    set("cors-allowed-origins", options.edge.cors_allowed_origins.join(","));
+    set("goaway-chance", options.edge.goaway_chance.to_string());
+    set("shutdown-delay-duration", duration::written_positive(options.shutdown_delay));
+    set("strict-transport-security-directives", options.edge.strict_transport_security.join(","));
     set("token-auth-file", path(config.token_auth_file.as_deref()));
     audit(config, &mut set);
     flags.extend(config.flags.clone());
@@ -107,12 +113,6 @@ pub fn own_files(tls: &Path, verifies_kubelets: bool) -> Flags {
     let verified = verifies_kubelets.then_some(("kubelet-certificate-authority", "ca.crt"));
     let named = |(flag, file): (&str, &str)| (flag.to_owned(), tls.join(file).display().to_string());
     files.into_iter().chain(verified).map(named).collect()
-}
-
-/// What TLS may be spoken with, as the library names it.
-fn cipher_suites() -> Vec<String> {
-    let suites = rustls::crypto::ring::default_provider().cipher_suites;
-    suites.iter().filter_map(|suite| suite.suite().as_str().map(|name| name.replace("TLS13_", "TLS_"))).collect()
 }
 
 fn path(path: Option<&Path>) -> String {
@@ -193,12 +193,5 @@ mod tests {
         for (seconds, expected) in [(5, "5s"), (60, "1m0s"), (3600, "1h0m0s"), (5400, "1h30m0s")] {
             assert_eq!(duration::written_positive(Duration::from_secs(seconds)), expected);
         }
-    }
-
-    #[test]
-    fn only_strong_suites_are_offered() {
-        let suites = cipher_suites();
-        assert!(suites.contains(&"TLS_AES_128_GCM_SHA256".to_owned()), "{suites:?}");
-        assert!(suites.iter().all(|name| !name.contains("CBC")));
     }
 }

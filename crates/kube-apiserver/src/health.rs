@@ -13,7 +13,9 @@ use crate::respond::{self, Reply};
 pub struct Health {
     /// Objects that must be there from the first start are there.
     pub bootstrapped: AtomicBool,
-    /// Cancelled when the server is told to stop: it takes no more requests, and watches end.
+    /// Cancelled when the server is told to stop: it is not ready any more.
+    pub leaving: CancellationToken,
+    /// Cancelled when it stops: it takes no more requests, and watches end. The same unless there is a delay.
     pub stopping: CancellationToken,
     pub slis: Slis,
 }
@@ -164,8 +166,8 @@ enum Unhealthy {
     Store(#[from] store::StoreError),
     #[error("the store did not answer in time")]
     StoreTimeout,
-    #[error("{0}")]
-    Plugins(String),
+    #[error(transparent)]
+    Plugins(crate::encryption::PluginsUnwell),
 }
 
 /// Why a check fails, if it does. The store is asked for real; the rest are flags.
@@ -175,7 +177,7 @@ async fn run(app: &App, check: Check) -> Result<(), Unhealthy> {
         Check::Answers => Ok(()),
         Check::Started if app.health.bootstrapped.load(Ordering::Acquire) => Ok(()),
         Check::Started => Err(Unhealthy::NotStarted),
-        Check::Stays if app.health.stopping.is_cancelled() => Err(Unhealthy::Stopping),
+        Check::Stays if app.health.leaving.is_cancelled() => Err(Unhealthy::Stopping),
         Check::Stays => Ok(()),
         Check::Plugins => app.encrypted.encryption().health().await.map_err(Unhealthy::Plugins),
         Check::Store => match tokio::time::timeout(STORE_TIMEOUT, app.cache.store().revision()).await {

@@ -22,6 +22,7 @@ pub mod authz;
 pub mod flowcontrol;
 pub mod audit;
 pub mod encryption;
+pub mod edge;
 pub mod pki;
 
 mod start;
@@ -41,6 +42,7 @@ mod table;
 mod transcode;
 mod filter;
 mod resources;
+mod runtime_config;
 mod reduced;
 mod stored;
 mod describe;
@@ -74,6 +76,7 @@ pub use managed::{Issued, Managed};
 pub use options::Options;
 pub use reduced::{GROUP as REDUCED_GROUP, PATHS as REDUCED_PATHS};
 pub use revisions::of as revisions_of;
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 pub use stored::StorageMedia;
 
 /// What the tests of this crate reach into, and nobody else.
@@ -143,6 +146,8 @@ pub enum Error {
     Authentication(#[from] authn::oidc::Error),
     #[error(transparent)]
     Authorization(#[from] authz::config::Error),
+    #[error(transparent)]
+    Edge(#[from] edge::Error),
     #[error("encryption configuration")]
     Encryption(#[from] encryption::Error),
     #[error("read token file: {0}")]

@@ -6,7 +6,10 @@ use std::time::Duration;
 use crate::admission;
 use crate::authn::{self, FrontProxy};
 use crate::authz::{self, Mode};
+use crate::edge;
 use crate::encryption;
+use crate::pki::TlsSettings;
+use crate::runtime_config::RuntimeConfig;
 use crate::stored::StorageMedia;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +41,12 @@ pub struct Options {
     /// Whether pods may have privileged containers.
     pub allow_privileged: bool,
     pub front_proxy: FrontProxy,
+    pub tls: TlsSettings,
+    pub edge: edge::Settings,
+    /// How long requests are still taken after the server was told to stop.
+    pub shutdown_delay: Duration,
+    /// Which groups, versions and resources are served.
+    pub runtime: RuntimeConfig,
     /// In which form objects are stored.
     pub storage_media: StorageMedia,
     /// What of the store is encrypted, and by what.
@@ -66,6 +75,10 @@ impl Default for Options {
             encryption: encryption::Settings::default(),
             allow_privileged: true,
             front_proxy: FrontProxy::default(),
+            tls: TlsSettings::default(),
+            edge: edge::Settings::default(),
+            shutdown_delay: Duration::ZERO,
+            runtime: RuntimeConfig::default(),
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),
         }
     }

@@ -16,6 +16,7 @@ use store::cache::{self, Cache, Item};
 use crate::app::App;
 use crate::custom::CustomRules;
 use crate::custom::convert::Converter;
+use crate::runtime_config::RuntimeConfig;
 use crate::{describe, reduced};
 
 /// A kind as it is served: its rules, its shape, and where its objects are.
@@ -299,10 +300,10 @@ impl Table {
     }
 }
 
-/// Every built-in kind, with its state loaded from the store.
-pub async fn built_in(cache: &Cache) -> Result<Table, store::StoreError> {
+/// Every built-in kind that is to be served, with its state loaded from the store.
+pub async fn built_in(cache: &Cache, config: &RuntimeConfig) -> Result<Table, store::StoreError> {
     let mut table = Table::default();
-    for kind in api::KINDS.iter().copied() {
+    for kind in api::every_kind().filter(|kind| config.serves(kind)) {
         table = table.with(served(kind, kind, cache).await?);
     }
     for kind in reduced::KINDS {
@@ -329,9 +330,7 @@ async fn served(kind: &'static Kind, typed: &'static Kind, cache: &Cache) -> Res
 
 fn stored_kind(kind: &'static Kind) -> &'static Kind {
     let Some(convert) = &kind.convert else { return kind };
-    let stored = api::KINDS
-        .iter()
-        .copied()
+    let stored = api::every_kind()
         .find(|other| other.group == convert.group && other.version == convert.version && other.kind == kind.kind);
     stored.expect("a converted kind's stored version is in the table")
 }

@@ -72,6 +72,10 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
         let (method, uri, code) = (&parts.method, &parts.uri, reply.status().as_u16());
         tracing::debug!(target: REQUESTS, user, verb = noted.verb.as_str(), %method, %uri, code, agent, "HTTP");
     }
+    let code = reply.status().as_u16();
+    if panicked || noted.dropped || (code == 504 && failure.is_some()) {
+        app.metrics.operations.terminated(&noted.target, code);
+    }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
@@ -90,6 +94,8 @@ struct Noted {
     /// Whose limits it is under.
     class: Option<flowcontrol::Class>,
     long_running: bool,
+    /// Turned away because too much runs.
+    dropped: bool,
     /// Said in the answer's `Audit-ID`.
     id: Option<HeaderValue>,
     /// What is written down about it, where somebody wants that.
@@ -155,7 +161,10 @@ async fn steps(
         noted.class = app.flow.classify(&asked);
         match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
             Some(admitted) => Some(admitted),
-            None => return Ok(flowcontrol::too_many_requests()),
+            None => {
+                noted.dropped = true;
+                return Ok(flowcontrol::too_many_requests());
+            }
         }
     };
     authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut()).await?;
@@ -176,8 +185,10 @@ async fn steps(
         return Box::pin(non_resource(app, path, &parts.method, &query, &parts.headers, answer)).await;
     }
     let call = call(app, peer, user, target, query, parts, answer)?;
-    let kind = &call.resource.kind;
-    noted.warnings.extend(api::core::deprecation(kind.group, kind.version, kind.kind).map(|text| text.to_string()));
+    if let Some((warning, removed)) = api::deprecation(&call.resource.kind) {
+        app.metrics.operations.deprecated(&call.target, removed);
+        noted.warnings.push(warning);
+    }
     if is_elsewhere(&call.target) {
         let outcome = Box::pin(subresources::kubelet::connect(&call, caller(parts, incoming))).await;
         noted.take_from(&call);

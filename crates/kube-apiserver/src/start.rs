@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use component_base::tasks;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{self, App, Settings};
 use crate::{
     Config, Error, admission, aggregate, allocate, audit, authn, authz, bootstrap, configuration, connections, custom,
-    encryption, flagz, flowcontrol, health, pki, resources, stored, subresources, views,
+    edge, encryption, flagz, flowcontrol, health, metrics, pki, resources, stored, subresources, views,
 };
 
 /// A server that answers, whoever made its certificates.
@@ -40,15 +41,18 @@ pub async fn serve(
     store: Arc<dyn Store>,
     shutdown: CancellationToken,
 ) -> Result<Serving, Error> {
-    let certificate = Arc::new(pki::ServingCertificate::new(&credentials.serving)?);
+    let leaving = shutdown;
+    let shutdown = delayed(&leaving, config.options.shutdown_delay);
+    let certificate = Arc::new(pki::ServingCertificate::with_named(&credentials.serving, &credentials.named)?);
     let clients = Arc::new(credentials.client_authorities()?);
-    let tls = Arc::new(pki::server_config(certificate.clone(), &clients)?);
+    let tls = Arc::new(pki::server_config(certificate.clone(), &clients, &config.options.tls)?);
 
     let wanted = SocketAddr::new(config.bind_address, config.https_port);
     let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: wanted, source })?;
 
-    let (app, followed) = app(config, credentials, store, address.port(), &shutdown).await?;
+    let health = health::Health { leaving, stopping: shutdown.clone(), ..Default::default() };
+    let (app, followed) = app(config, credentials, store, address.port(), health).await?;
     bootstrap::create(&app, credentials, &config.options.front_proxy).await.map_err(Error::Bootstrap)?;
     let announcing = announce(config, &app, &shutdown).await?;
     follow_files(config, &app, followed, &shutdown);
@@ -66,20 +70,37 @@ pub async fn serve(
     Ok(Serving { address, app, certificate, accepting, announcing })
 }
 
+/// Ends a while after the server was told to: load balancers that read `/readyz` send nothing new by then.
+fn delayed(leaving: &CancellationToken, delay: Duration) -> CancellationToken {
+    if delay.is_zero() {
+        return leaving.clone();
+    }
+    let (leaving, stopping) = (leaving.clone(), CancellationToken::new());
+    let ended = stopping.clone();
+    tasks::spawn(async move {
+        leaving.cancelled().await;
+        tracing::info!(seconds = delay.as_secs(), "not ready any more; serving until the shutdown delay is over");
+        tokio::time::sleep(delay).await;
+        ended.cancel();
+    });
+    stopping
+}
+
 /// What every request shares.
 async fn app(
     config: &Config,
     credentials: &pki::Credentials,
     store: Arc<dyn Store>,
     https_port: u16,
-    shutdown: &CancellationToken,
+    health: health::Health,
 ) -> Result<(Arc<App>, Followed), Error> {
-    let options = &config.options;
+    let (options, shutdown) = (&config.options, &health.stopping.clone());
     let (encryption, encrypting) =
         encryption::Encryption::load(&options.encryption, config.clock.clone(), shutdown).await?;
-    let encrypted = encryption::Encrypted::new(store, encryption);
+    let measured = metrics::Measured::new(store);
+    let encrypted = encryption::Encrypted::new(measured.clone(), encryption);
     let cache = Cache::start(stored::Readable::wrap(encrypted.clone(), options.storage_media)).await?;
-    let table = resources::built_in(&cache).await?;
+    let table = resources::built_in(&cache, &options.runtime).await?;
     refuse_unreadable(&table)?;
     let settings = settings(config, https_port);
     let (authorizer, authorization) = authz::Authorizer::new(&options.authorization)?;
@@ -96,7 +117,9 @@ async fn app(
         authorizer,
         admission: admission::Admission::new(options),
         locks: Default::default(),
-        health: health::Health { stopping: shutdown.clone(), ..Default::default() },
+        health,
+        edge: edge::Edge::new(&options.edge)?,
+        measured,
         metrics: Default::default(),
         openapi: Default::default(),
         audit: audit.map(Arc::new),
@@ -126,6 +149,7 @@ fn settings(config: &Config, https_port: u16) -> Settings {
         identity_hash: configuration::hash(&config.host_name),
         event_ttl: config.event_ttl,
         kubelet_address_types: options.kubelet_address_types.clone(),
+        gates: options.runtime.gates().clone(),
     }
 }
 
@@ -210,46 +234,45 @@ pub fn advertise_address(bind: IpAddr) -> IpAddr {
     route().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
 }
 
-/// The resources that the server itself reads, by plural name.
+/// The resources that the server itself reads, by group and plural name, in version v1.
+pub(crate) const READ: &[(&str, &str)] = &[
+    ("", "namespaces"),
+    ("", "serviceaccounts"),
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "pods"),
+    ("", "nodes"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "limitranges"),
+    ("", "resourcequotas"),
+    ("", "services"),
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("networking.k8s.io", "ingressclasses"),
+    ("networking.k8s.io", "servicecidrs"),
+    ("scheduling.k8s.io", "priorityclasses"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("policy", "poddisruptionbudgets"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceslices"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+];
+
 fn views(table: &resources::Table) -> views::Views {
-    const READ: &[(&str, &str)] = &[
-        ("", "namespaces"),
-        ("", "serviceaccounts"),
-        ("", "secrets"),
-        ("", "configmaps"),
-        ("", "pods"),
-        ("", "nodes"),
-        ("", "persistentvolumeclaims"),
-        ("", "persistentvolumes"),
-        ("", "limitranges"),
-        ("", "resourcequotas"),
-        ("", "services"),
-        ("", "endpoints"),
-        ("discovery.k8s.io", "endpointslices"),
-        ("rbac.authorization.k8s.io", "roles"),
-        ("rbac.authorization.k8s.io", "rolebindings"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-        ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("storage.k8s.io", "storageclasses"),
-        ("storage.k8s.io", "volumeattachments"),
-        ("networking.k8s.io", "ingressclasses"),
-        ("networking.k8s.io", "servicecidrs"),
-        ("scheduling.k8s.io", "priorityclasses"),
-        ("node.k8s.io", "runtimeclasses"),
-        ("policy", "poddisruptionbudgets"),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
-        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
-        ("resource.k8s.io", "resourceclaims"),
-        ("resource.k8s.io", "resourceslices"),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-    ];
     let mut views = views::Views::default();
     for (group, plural) in READ {
         let resource = table.get(group, "v1", plural).expect("a built-in kind is in the table");

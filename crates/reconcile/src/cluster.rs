@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 
 use crate::cache::Caches;
+use crate::metrics::Metrics;
 
 /// As whom a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,18 +24,29 @@ pub struct Cluster {
     connect: Connect,
     client: Client,
     pub(crate) caches: Arc<Caches>,
+    metrics: Arc<Metrics>,
 }
 
 impl Cluster {
     pub fn new(component: &'static str, connect: Connect, caches: Arc<Caches>) -> Cluster {
         let client = connect(&Identity::Component(component));
-        Cluster { connect, client, caches }
+        Cluster { connect, client, caches, metrics: Arc::default() }
     }
 
     /// Everything under the one identity that the client has.
     pub fn with_client(client: Client, caches: Arc<Caches>) -> Cluster {
         let same = client.clone();
-        Cluster { connect: Arc::new(move |_| same.clone()), client, caches }
+        Cluster { connect: Arc::new(move |_| same.clone()), client, caches, metrics: Arc::default() }
+    }
+
+    /// The same, counting there.
+    pub fn counting_in(self, metrics: Arc<Metrics>) -> Cluster {
+        Cluster { metrics, ..self }
+    }
+
+    /// Of the queues that work on this cluster, and of its clients where they count.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The component's own client.

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::events::Recorder;
 use crate::key::Key;
 use crate::plan::Plan;
-use crate::queue::Queue;
+use crate::queue::{Backoff, Queue};
 use crate::{Error, Shutdown};
 use component_base::Clock;
 
@@ -89,6 +90,11 @@ impl<S> Context<S> {
     /// How many keys are worked on at the same time: what the operator wants, or what is usual.
     pub fn workers(&self, usual: usize) -> usize {
         self.workers.map_or(usual, NonZeroUsize::get)
+    }
+
+    /// A queue of the controller's own, which shows how it is under that name.
+    pub fn queue<T: Clone + Eq + Hash + Send + 'static>(&self, name: &'static str) -> Queue<T> {
+        Queue::watched(Backoff::default(), name, self.cluster.metrics())
     }
 
     /// A time that only goes forward and is good for nothing but to measure how long something takes: the clock of a

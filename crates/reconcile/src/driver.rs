@@ -108,7 +108,7 @@ pub async fn run_with<S: Send + Sync + 'static>(
         Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
         Work::Own(run) => return run(cx, shutdown).await,
     };
-    let queue: Queue<Key> = Queue::new(Backoff::default());
+    let queue: Queue<Key> = Queue::watched(Backoff::default(), controller.name, cx.cluster.metrics());
     let ready = join_all(wakes.iter().map(|wake| wake.ready(&cx)));
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),

@@ -3,15 +3,18 @@
 //! A key that is added while it waits is there once; one that is added while it is worked on comes again afterwards.
 //! The queue is bounded by the number of different keys, which is the number of objects that the caches hold.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::Rng;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::metrics::{Look, Metrics, QueueCounts};
 
 /// How long a key waits after it failed: doubled each time, up to a limit, and never quite the same for all.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +50,15 @@ struct Inner<T> {
     state: Mutex<State<T>>,
     changed: Notify,
     backoff: Backoff,
+    counts: Arc<QueueCounts>,
 }
 
 struct State<T> {
     ready: VecDeque<T>,
-    /// Waiting in `ready`, or to be put there when the work on it ends.
-    wanted: HashSet<T>,
-    running: HashSet<T>,
+    /// Waiting in `ready`, or to be put there when the work on it ends; and since when.
+    wanted: HashMap<T, Instant>,
+    /// Worked on, and since when.
+    running: HashMap<T, Instant>,
     later: BTreeMap<(Instant, u64), T>,
     due: HashMap<T, (Instant, u64)>,
     failures: HashMap<T, u32>,
@@ -63,23 +68,27 @@ struct State<T> {
     count: u64,
 }
 
+impl<T: Clone + Eq + Hash + Send + 'static> Queue<T> {
+    /// A queue that shows how it is, under that name.
+    pub fn watched(backoff: Backoff, name: &'static str, metrics: &Metrics) -> Queue<T> {
+        let inner = Arc::new_cyclic(|queue: &Weak<Inner<T>>| {
+            let queue = queue.clone();
+            let look = move || queue.upgrade().map(|queue| queue.state.lock().look(Instant::now())).unwrap_or_default();
+            let counts = metrics.watch(name, Box::new(look));
+            Inner { state: Mutex::new(State::new()), changed: Notify::new(), backoff, counts }
+        });
+        Queue { inner }
+    }
+}
+
 impl<T: Clone + Eq + Hash> Queue<T> {
     pub fn new(backoff: Backoff) -> Queue<T> {
-        let state = State {
-            ready: VecDeque::new(),
-            wanted: HashSet::new(),
-            running: HashSet::new(),
-            later: BTreeMap::new(),
-            due: HashMap::new(),
-            failures: HashMap::new(),
-            resting: BTreeMap::new(),
-            count: 0,
-        };
-        Queue { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
+        let (state, counts) = (Mutex::new(State::new()), Arc::default());
+        Queue { inner: Arc::new(Inner { state, changed: Notify::new(), backoff, counts }) }
     }
 
     pub fn add(&self, key: T) {
-        if self.inner.state.lock().add(key) {
+        if self.inner.state.lock().add(key, &self.inner.counts) {
             self.inner.changed.notify_one();
         }
     }
@@ -96,6 +105,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         let failures = state.failures.entry(key.clone()).or_default();
         let delay = self.inner.backoff.delay(*failures);
         *failures = failures.saturating_add(1);
+        self.inner.counts.retries.fetch_add(1, Ordering::Relaxed);
         state.add_at(key, after(delay));
         drop(state);
         self.inner.changed.notify_one();
@@ -111,10 +121,12 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         loop {
             let due = {
                 let mut state = self.inner.state.lock();
-                state.ripen(Instant::now());
+                let now = Instant::now();
+                state.ripen(now, &self.inner.counts);
                 if let Some(key) = state.ready.pop_front() {
-                    state.wanted.remove(&key);
-                    state.running.insert(key.clone());
+                    let since = state.wanted.remove(&key).unwrap_or(now);
+                    self.inner.counts.waited.observe_time(now - since);
+                    state.running.insert(key.clone(), now);
                     return key;
                 }
                 let first = |keys: &BTreeMap<(Instant, u64), T>| keys.keys().next().map(|(due, _)| *due);
@@ -132,7 +144,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
 
     pub fn done(&self, key: &T) {
         let mut state = self.inner.state.lock();
-        if state.done(key) {
+        if state.done(key, &self.inner.counts) {
             drop(state);
             self.inner.changed.notify_one();
         }
@@ -156,8 +168,26 @@ fn after(delay: Duration) -> Instant {
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
-    fn add(&mut self, key: T) -> bool {
-        if !self.wanted.insert(key.clone()) || self.running.contains(&key) {
+    fn new() -> State<T> {
+        State {
+            ready: VecDeque::new(),
+            wanted: HashMap::new(),
+            running: HashMap::new(),
+            later: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            resting: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    fn add(&mut self, key: T, counts: &QueueCounts) -> bool {
+        if self.wanted.contains_key(&key) {
+            return false;
+        }
+        counts.adds.fetch_add(1, Ordering::Relaxed);
+        self.wanted.insert(key.clone(), Instant::now());
+        if self.running.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -165,9 +195,11 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// Whether the key is to be worked on again.
-    fn done(&mut self, key: &T) -> bool {
-        self.running.remove(key);
-        let again = self.wanted.contains(key);
+    fn done(&mut self, key: &T, counts: &QueueCounts) -> bool {
+        if let Some(since) = self.running.remove(key) {
+            counts.worked.observe_time(since.elapsed());
+        }
+        let again = self.wanted.contains_key(key);
         if again {
             self.ready.push_back(key.clone());
         }
@@ -186,10 +218,15 @@ impl<T: Clone + Eq + Hash> State<T> {
         self.later.insert((at, self.count), key);
     }
 
-    fn ripen(&mut self, now: Instant) {
+    fn look(&self, now: Instant) -> Look {
+        let times = || self.running.values().map(|since| now.saturating_duration_since(*since));
+        Look { waiting: self.ready.len(), unfinished: times().sum(), longest: times().max().unwrap_or_default() }
+    }
+
+    fn ripen(&mut self, now: Instant, counts: &QueueCounts) {
         while let Some(entry) = self.resting.first_entry().filter(|entry| entry.key().0 <= now) {
             let key = entry.remove();
-            self.done(&key);
+            self.done(&key, counts);
         }
         while let Some(entry) = self.later.first_entry() {
             if entry.key().0 > now {
@@ -197,7 +234,7 @@ impl<T: Clone + Eq + Hash> State<T> {
             }
             let key = entry.remove();
             self.due.remove(&key);
-            self.add(key);
+            self.add(key, counts);
         }
     }
 }

@@ -5,6 +5,7 @@ mod defaults;
 pub mod mutatingadmissionpolicy;
 pub mod mutatingadmissionpolicybinding;
 pub mod mutatingwebhookconfiguration;
+pub(crate) mod older;
 mod policy;
 mod print;
 mod rules;

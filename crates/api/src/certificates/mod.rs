@@ -1,3 +1,6 @@
 //! Kinds of the API group certificates.k8s.io.
 
 pub mod certificatesigningrequest;
+pub mod clustertrustbundle;
+mod pem;
+mod signer;

@@ -36,7 +36,7 @@ pub(crate) const ENDPOINTS_DEPRECATED: &str =
     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 /// The sentence that goes with every answer about a deprecated kind, reads included.
-pub fn deprecation(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+pub(crate) fn deprecation(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     match (group, version, kind) {
         ("", "v1", "Endpoints") => Some(ENDPOINTS_DEPRECATED),
         ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),

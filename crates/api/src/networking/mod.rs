@@ -6,3 +6,4 @@ pub mod ipaddress;
 pub mod networkpolicy;
 mod reference;
 pub mod servicecidr;
+pub(crate) mod v1beta1;

@@ -13,7 +13,7 @@ use machinery::schema::from_json_schema::{OBJECT_META, from_definitions, from_st
 use machinery::schema::{Schemas, TypeId, TypeRef};
 use serde_json::{Map, Value};
 
-use crate::KINDS;
+use crate::every_kind;
 
 pub use protobuf::field_numbers;
 
@@ -80,7 +80,7 @@ const OTHERS: &[(KindKey, &str)] = &[
 
 /// What decodes by a name of its own, with the name of its definition.
 fn named() -> impl Iterator<Item = (KindKey, &'static str)> {
-    let kinds = KINDS.iter().map(|kind| ((kind.group, kind.version, kind.kind), kind.schema));
+    let kinds = every_kind().map(|kind| ((kind.group, kind.version, kind.kind), kind.schema));
     kinds.chain(OTHERS.iter().copied())
 }
 

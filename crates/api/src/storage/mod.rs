@@ -6,6 +6,7 @@ pub mod csistoragecapacity;
 pub mod storageclass;
 pub mod volumeattachment;
 pub mod volumeattributesclass;
+pub(crate) mod v1beta1;
 
 mod common;
 

@@ -2,6 +2,7 @@
 //! there is no global registry, and what a component shows is the list of lines that its writer makes.
 
 mod histogram;
+pub mod process;
 mod slis;
 
 use std::fmt::{Display, Write};

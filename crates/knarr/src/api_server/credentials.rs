@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use kube_apiserver::pki::{Credentials, Pair};
+use kube_apiserver::pki::{Credentials, NamedPair, Pair};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -14,6 +14,10 @@ pub struct Flags {
     /// Private key of the certificate.
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// Certificate and key for clients that ask for certain names: certificate,key or certificate,key:name,*.name; the names
+    /// are those of the certificate where none is given.
+    #[arg(long)]
+    tls_sni_cert_key: Vec<String>,
     /// Directory of self-signed certificates.
     #[arg(long, default_value = "/var/run/kubernetes")]
     cert_dir: PathBuf,
@@ -54,6 +58,7 @@ impl Flags {
         let flags = [
             ("tls-cert-file", one(&self.tls_cert_file)),
             ("tls-private-key-file", one(&self.tls_private_key_file)),
+            ("tls-sni-cert-key", self.tls_sni_cert_key.join(";")),
             ("cert-dir", self.cert_dir.display().to_string()),
             ("client-ca-file", one(&self.client_ca_file)),
             ("requestheader-client-ca-file", one(&self.requestheader_client_ca_file)),
@@ -81,6 +86,7 @@ impl Flags {
                 (Some(certificate), Some(key)) => crate::secure::read_pair(certificate, key)?,
                 _ => self.own_serving()?,
             },
+            named: self.named()?,
             client_ca: self.client_ca_file.as_deref().map(read).transpose()?,
             front_proxy_ca: self.requestheader_client_ca_file.as_deref().map(read).transpose()?,
             kubelet_client: pair(&self.kubelet_client_certificate, &self.kubelet_client_key)?,
@@ -89,6 +95,11 @@ impl Flags {
             service_account_key: key,
             service_account_public_keys: public_keys,
         })
+    }
+
+    fn named(&self) -> anyhow::Result<Vec<NamedPair>> {
+        let named = |text: &String| crate::tls::named_pair(text).with_context(|| format!("--tls-sni-cert-key={text}"));
+        self.tls_sni_cert_key.iter().map(named).collect()
     }
 
     /// What an earlier start made, or a new one.

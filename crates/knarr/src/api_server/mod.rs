@@ -92,6 +92,9 @@ pub struct Flags {
     /// Time to keep Events.
     #[arg(long, value_parser = crate::leader::duration, default_value = "1h")]
     event_ttl: Duration,
+    /// Time to go on serving after the signal to stop, while /readyz already fails.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "0s")]
+    shutdown_delay_duration: Duration,
 }
 
 /// Until it is told to stop.
@@ -206,7 +209,8 @@ impl Flags {
                 extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
             },
             kubelet_address_types: self.kubelet_preferred_address_types.clone(),
-            ..Options::default()
+            shutdown_delay: self.shutdown_delay_duration,
+            ..self.limits.serving(Options::default())?
         };
         let base = self.admission.options_as_upstream(base)?;
         self.identity.options(crate::identity::Defaults { modes: &[Mode::AlwaysAllow] }, base)

@@ -188,12 +188,16 @@ async fn start_controllers(server: &mut Server) -> anyhow::Result<()> {
     let config = super::controllers::config(&server.flags)?;
     config.check()?;
     server.gives_ranges = config.gives_ranges();
-    server.running.push(server.local.start_controllers(config, server.stop.clone()));
+    let port = server.flags.options.controller_manager_secure_port;
+    let started = server.local.start_controllers(config, port, server.stop.clone()).await;
+    server.running.push(started);
     Ok(())
 }
 
 async fn start_scheduler(server: &mut Server) -> anyhow::Result<()> {
-    server.running.push(server.local.start_scheduler(server.scheduling.clone(), server.stop.clone()));
+    let port = server.flags.options.scheduler_secure_port;
+    let started = server.local.start_scheduler(server.scheduling.clone(), port, server.stop.clone()).await;
+    server.running.push(started);
     Ok(())
 }
 

@@ -7,10 +7,6 @@ pub(super) const FLAGS: Table = &[
     ("endpoint-reconciler-type", Only(&["lease"], "knarr's servers know each other by leases")),
     ("storage-backend", Only(&["etcd3"], "there is no other")),
     ("etcd-compaction-interval", Only(&["5m", "5m0s"], "knarr compacts as often as upstream's default")),
-    (
-        "runtime-config",
-        Only(&["", "api/ga=true", "api/beta=false", "api/alpha=false"], "knarr serves what upstream serves by default"),
-    ),
     ("service-account-lookup", Only(&["true"], "knarr always looks")),
     ("enable-garbage-collector", Only(&["true"], "knarr always collects garbage")),
     ("request-timeout", Only(&["1m", "1m0s", "60s"], "knarr gives a request a minute")),
@@ -26,7 +22,6 @@ pub(super) const FLAGS: Table = &[
     ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
     ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
     ("egress-selector-config-file", Refused("knarr reaches nodes directly")),
-    ("cors-allowed-origins", Refused("knarr answers no browsers of other sites")),
     ("admission-control", Refused("name plugins by --enable-admission-plugins and --disable-admission-plugins")),
     ("aggregator-reject-forwarding-redirect", Only(&["true"], "knarr never passes a foreign server's redirect on")),
     ("allow-metric-labels", Refused("knarr's metrics have fixed labels")),
@@ -69,7 +64,6 @@ pub(super) const FLAGS: Table = &[
     ("etcd-healthcheck-timeout", Only(&["2s"], "knarr gives etcd as long as upstream's default")),
     ("etcd-readycheck-timeout", Only(&["2s"], "knarr gives etcd as long as upstream's default")),
     ("etcd-servers-overrides", Only(&[""], "knarr keeps all kinds in one etcd")),
-    ("goaway-chance", Only(&["0", "0.0"], "knarr ends no connections by chance")),
     ("kubelet-port", Only(&["10250"], "a kubelet's port is the one its Node says")),
     ("kubelet-read-only-port", Only(&["10255"], "knarr never asks a kubelet there")),
     ("kubernetes-service-node-port", Only(&["0"], "knarr's Service kubernetes has a cluster address only")),
@@ -82,10 +76,8 @@ pub(super) const FLAGS: Table = &[
     ("peer-advertise-port", Only(&[""], NO_PEERS)),
     ("peer-ca-file", Only(&[""], NO_PEERS)),
     ("service-account-signing-endpoint", Only(&[""], "knarr signs with --service-account-signing-key-file")),
-    ("shutdown-delay-duration", Only(&["0", "0s"], "knarr stops without a delay")),
     ("shutdown-send-retry-after", Only(&["false"], "knarr takes no more requests once it stops")),
     ("shutdown-watch-termination-grace-period", Only(&["0", "0s"], "knarr ends watches when it stops")),
-    ("strict-transport-security-directives", Only(&[""], "knarr sends no Strict-Transport-Security header")),
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];
 

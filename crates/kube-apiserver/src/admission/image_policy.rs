@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::kind::Kind;
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
 use super::configuration::Part;
 use super::{Operation, Plugin, Request};
+use crate::app::App;
 use crate::audit::kubeconfig::{self, KubeconfigError};
 use crate::configuration::{self, Shape};
 use crate::outgoing::{Bounded, Client, Failed};
@@ -119,6 +121,10 @@ async fn post(settings: &Settings, client: &Client, body: Bytes) -> Result<Bytes
 impl Plugin for ImagePolicyWebhook {
     fn name(&self) -> &'static str {
         "ImagePolicyWebhook"
+    }
+
+    fn asks_others(&self, _app: &App, kind: &Kind) -> bool {
+        kind.group.is_empty() && kind.plural == "pods"
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {

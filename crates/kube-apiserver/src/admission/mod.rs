@@ -3,14 +3,17 @@
 //! Plugins run in the order of `plugins()`: the rules that users bring, webhooks and policies, behind our own, and before
 //! quota, which must be last because it counts.
 
-use component_helpers::quota::pod_resources;
 use std::any::Any;
 
+use component_base::metrics::Page;
+use component_helpers::quota::pod_resources;
 use machinery::kind::Kind;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 
+use self::times::{Step, Timed, Times};
 use crate::app::App;
 use crate::authn::User;
 use crate::call::Call;
@@ -54,6 +57,7 @@ mod secrets;
 mod service_account;
 mod storage_protection;
 mod taint_nodes_by_condition;
+mod times;
 mod webhook;
 
 pub use configuration::{Configuration, Error as ConfigurationError, load};
@@ -197,6 +201,11 @@ pub trait Plugin: Send + Sync {
         false
     }
 
+    /// Whether somebody else may be asked over the network about writes of that kind.
+    fn asks_others(&self, _app: &App, _kind: &Kind) -> bool {
+        false
+    }
+
     /// May change the object. Runs before the object is prepared and validated.
     async fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
         Ok(())
@@ -212,7 +221,8 @@ pub trait Plugin: Send + Sync {
 }
 
 pub struct Admission {
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<Timed>,
+    steps: Times,
 }
 
 impl Default for Admission {
@@ -351,7 +361,18 @@ impl Admission {
     pub fn new(options: &Options) -> Admission {
         let mut plugins = plugins(options);
         plugins.retain(|plugin| is_on(options, plugin.name()));
-        Admission { plugins }
+        Admission { plugins: plugins.into_iter().map(Timed::new).collect(), steps: Times::default() }
+    }
+
+    pub(crate) fn render(&self, page: &mut Page) {
+        let mut family = page.family(&times::PLUGINS);
+        self.plugins.iter().for_each(|timed| timed.times.write(&mut family, Some(timed.plugin.name())));
+        self.steps.write(&mut page.family(&times::STEP), None);
+    }
+
+    /// Whether a write of that kind may wait for somebody else's answer.
+    pub(crate) fn asks_others(&self, app: &App, kind: &Kind) -> bool {
+        self.plugins.iter().any(|timed| timed.plugin.asks_others(app, kind))
     }
 
     pub async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
@@ -366,10 +387,7 @@ impl Admission {
     /// Whether that connection may be made. What is asked of it stays what it is.
     pub async fn connect(&self, request: &Request<'_>, options: &Value) -> Result<(), Status> {
         self.rounds(request, &mut options.clone(), |plugin| plugin.is_outside()).await?;
-        for plugin in self.plugins.iter().filter(|plugin| plugin.is_outside()) {
-            plugin.validate(request, Some(options)).await?;
-        }
-        Ok(())
+        self.judge(request, Some(options), |plugin| plugin.is_outside()).await
     }
 
     async fn rounds(
@@ -378,30 +396,60 @@ impl Admission {
         object: &mut Value,
         which: fn(&dyn Plugin) -> bool,
     ) -> Result<(), Status> {
-        for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {
-            plugin.mutate(request, object).await?;
-        }
+        let began = Instant::now();
+        let mut outcome = self.round(request, object, which).await;
         // Somebody outside changed the object behind plugins that had looked at it already: all look once more, as upstream.
-        if std::mem::take(&mut request.rounds.lock().wanted) {
+        if outcome.is_ok() && std::mem::take(&mut request.rounds.lock().wanted) {
             request.rounds.lock().again = true;
-            for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {
-                plugin.mutate(request, object).await?;
-            }
+            outcome = self.round(request, object, which).await;
+        }
+        self.steps.observe(Step::Admit, request.operation, outcome.is_err(), began.elapsed());
+        outcome
+    }
+
+    async fn round(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        which: fn(&dyn Plugin) -> bool,
+    ) -> Result<(), Status> {
+        let mut began = Instant::now();
+        for timed in self.plugins.iter().filter(|timed| which(timed.plugin.as_ref())) {
+            let outcome = timed.plugin.mutate(request, object).await;
+            began = timed.ended(Step::Admit, request.operation, outcome.is_err(), began);
+            outcome?;
         }
         Ok(())
     }
 
     pub async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
-        for plugin in &self.plugins {
-            plugin.validate(request, object).await?;
+        self.judge(request, object, |_| true).await
+    }
+
+    async fn judge(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        which: fn(&dyn Plugin) -> bool,
+    ) -> Result<(), Status> {
+        let first = Instant::now();
+        let mut began = first;
+        let mut outcome = Ok(());
+        for timed in self.plugins.iter().filter(|timed| which(timed.plugin.as_ref())) {
+            outcome = timed.plugin.validate(request, object).await;
+            began = timed.ended(Step::Validate, request.operation, outcome.is_err(), began);
+            if outcome.is_err() {
+                break;
+            }
         }
-        Ok(())
+        self.steps.observe(Step::Validate, request.operation, outcome.is_err(), first.elapsed());
+        outcome
     }
 
     /// To be called when a write that was admitted surely did not take place.
     pub async fn give_back(&self, request: &Request<'_>) {
-        for plugin in &self.plugins {
-            plugin.give_back(request).await;
+        for timed in &self.plugins {
+            timed.plugin.give_back(request).await;
         }
     }
 }

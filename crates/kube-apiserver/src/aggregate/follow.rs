@@ -191,6 +191,7 @@ impl Follower {
         let mut changed = !gone.is_empty();
         gone.iter().for_each(|name| {
             self.known.remove(name);
+            self.app.aggregator.forget_failures(name);
         });
         let asked = futures::stream::iter(checks).map(|check| examine(&identity, check));
         let mut asked = asked.buffer_unordered(CHECKS_MAX);
@@ -198,7 +199,11 @@ impl Follower {
         while let Some((name, mut known)) = asked.next().await {
             checked.insert(name.clone());
             if !known.found.available {
-                known.failures = self.known.get(&name).map_or(0, |before| before.failures).saturating_add(1);
+                let before = self.known.get(&name);
+                if before.is_none_or(|before| before.found.available) {
+                    self.app.aggregator.count_failure(&name, known.found.reason);
+                }
+                known.failures = before.map_or(0, |before| before.failures).saturating_add(1);
             }
             known.next = known.reference.as_ref().map(|_| Instant::now() + pause(known.failures));
             self.known.insert(name, known);

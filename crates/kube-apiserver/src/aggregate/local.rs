@@ -56,6 +56,16 @@ pub(crate) fn group_priority(group: &str, custom: bool) -> i64 {
     }
 }
 
+/// Whether upstream has the group or the version, served or not.
+pub(crate) fn is_known_group(group: &str) -> bool {
+    PRIORITIES.iter().any(|(name, ..)| *name == group)
+}
+
+pub(crate) fn is_known_version(group: &str, version: &str) -> bool {
+    let versions = PRIORITIES.iter().find(|(name, ..)| *name == group).map_or(&[][..], |(_, _, versions)| versions);
+    versions.iter().any(|(name, _)| *name == version)
+}
+
 fn version_priority(group: &str, version: &str) -> i64 {
     let known = PRIORITIES.iter().find(|(name, ..)| *name == group).map_or(&[][..], |(_, _, versions)| versions);
     known.iter().find(|(name, _)| *name == version).map_or(OTHER_VERSION_PRIORITY, |(_, priority)| *priority)

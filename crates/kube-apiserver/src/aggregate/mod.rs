@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use component_base::metrics::{Metric, Page};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -27,7 +28,7 @@ use tokio::sync::Notify;
 
 pub use availability::Reference;
 pub use follow::start;
-pub(crate) use local::group_priority;
+pub(crate) use local::{group_priority, is_known_group, is_known_version};
 pub use proxy::pass;
 
 use crate::pki::{Credentials, Error};
@@ -49,6 +50,8 @@ pub struct Aggregator {
     changed: Notify,
     /// Servers that could not be reached just now.
     suspects: Mutex<Vec<String>>,
+    /// How often an APIService became unavailable, by its name and the reason; forgotten with it.
+    failures: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
 }
 
 impl Aggregator {
@@ -60,6 +63,7 @@ impl Aggregator {
             identity: ArcSwap::from_pointee(Identity::new(credentials)?),
             changed: Notify::new(),
             suspects: Mutex::default(),
+            failures: Mutex::default(),
         })
     }
 
@@ -101,6 +105,28 @@ impl Aggregator {
         self.route(parts.next()?, parts.next()?)
     }
 
+    fn count_failure(&self, name: &str, reason: &'static str) {
+        *self.failures.lock().entry(name.to_owned()).or_default().entry(reason).or_default() += 1;
+    }
+
+    fn forget_failures(&self, name: &str) {
+        self.failures.lock().remove(name);
+    }
+
+    /// Which APIServices cannot be served now, and how often that was so.
+    pub(crate) fn render(&self, page: &mut Page) {
+        let mut family = page.family(&UNAVAILABLE);
+        for route in self.routes.load().iter() {
+            family.sample(&[("name", &route.name)], u8::from(!route.available));
+        }
+        let mut family = page.family(&UNAVAILABLE_TOTAL);
+        for (name, reasons) in self.failures.lock().iter() {
+            for (reason, count) in reasons {
+                family.sample(&[("name", name), ("reason", reason)], count);
+            }
+        }
+    }
+
     fn suspect(&self, name: &str) {
         let mut suspects = self.suspects.lock();
         if !suspects.iter().any(|known| known == name) {
@@ -109,6 +135,15 @@ impl Aggregator {
         self.changed.notify_one();
     }
 }
+
+const UNAVAILABLE: Metric = Metric::gauge(
+    "aggregator_unavailable_apiservice",
+    "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+);
+const UNAVAILABLE_TOTAL: Metric = Metric::counter(
+    "aggregator_unavailable_apiservice_total",
+    "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+);
 
 /// Why a Service cannot be reached.
 #[derive(Debug, thiserror::Error)]

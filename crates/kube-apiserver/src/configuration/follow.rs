@@ -2,10 +2,11 @@
 //! the log, the metrics and `/readyz?verbose` say so.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use component_base::inotify;
 use component_base::metrics::{Metric, Page};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
@@ -13,9 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::Clock;
 
-/// How often the file is looked at. Upstream is told by the kernel and looks once a minute beside; a look a second costs
-/// nothing, and works on every file system and for links that are replaced.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the file is looked at besides, as upstream: the kernel does not tell of all changes, such as those behind a link or
+/// on a network's file system.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The same where the kernel tells of none.
+const LOOK_OFTEN: Duration = Duration::from_secs(1);
 /// What could not be applied for reasons outside of the file (a provider that is down) is tried again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -59,13 +62,15 @@ pub async fn follow<F: Future<Output = Applied>>(
     shutdown: CancellationToken,
 ) {
     reloads.in_use(&followed.text);
-    let mut wait = LOOK_EVERY;
+    let changes = Changes::of(&followed.path);
+    // It may have changed before it was watched.
+    let mut wait = Duration::ZERO;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = changes.wait(wait) => {}
             () = shutdown.cancelled() => return,
         }
-        wait = LOOK_EVERY;
+        wait = changes.look_every();
         let text = match super::read(&followed.path) {
             Ok(text) if text == followed.text => continue,
             Ok(text) => text,
@@ -89,6 +94,44 @@ pub async fn follow<F: Future<Output = Applied>>(
                 reloads.fail(followed.what, &why, clock);
                 wait = RETRY_AFTER;
             }
+        }
+    }
+}
+
+/// Tells when a file may have changed.
+struct Changes(Option<inotify::Watcher>);
+
+impl Changes {
+    /// The folder is watched: most programs put another file in the place of the old one. A file that is written in place counts
+    /// once it is closed, so that half of it is not read.
+    fn of(path: &Path) -> Changes {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let watch = || {
+            let watcher = inotify::Watcher::new()?;
+            watcher.add(folder, inotify::What::CLOSE_WRITE | inotify::What::MOVED_TO)?;
+            Ok::<_, std::io::Error>(watcher)
+        };
+        let watcher = watch().inspect_err(|error| {
+            tracing::warn!(folder = %folder.display(), %error, "cannot watch configuration; reading it every second");
+        });
+        Changes(watcher.ok())
+    }
+
+    fn look_every(&self) -> Duration {
+        if self.0.is_some() { LOOK_EVERY } else { LOOK_OFTEN }
+    }
+
+    /// Until something happened in the folder, or that time has passed.
+    async fn wait(&self, longest: Duration) {
+        let Some(watcher) = &self.0 else { return tokio::time::sleep(longest).await };
+        tokio::select! {
+            changed = watcher.changed() => {
+                if let Err(error) = changed {
+                    tracing::warn!(%error, "cannot watch configuration");
+                    tokio::time::sleep(LOOK_OFTEN).await;
+                }
+            }
+            () = tokio::time::sleep(longest) => {}
         }
     }
 }
@@ -160,4 +203,45 @@ pub fn hash(text: &str) -> String {
 
 fn seconds(clock: &Clock) -> u64 {
     u64::try_from(clock.now().as_second()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written in place and put in its place, as editors do and as ConfigMaps are mounted; a look a minute would be too late.
+    #[tokio::test]
+    async fn changes_are_told_by_the_kernel() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("config.yaml");
+        std::fs::write(&path, "one").expect("it is written");
+        let followed = Follow { path: path.clone(), text: "one".into(), what: "test configuration" };
+        let (told, mut heard) = tokio::sync::mpsc::channel(8);
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        let following = tokio::spawn(async move {
+            let apply = |text: String| {
+                let told = told.clone();
+                async move {
+                    told.send(text).await.expect("somebody listens");
+                    Applied::Yes
+                }
+            };
+            follow(followed, &Reloads::default(), &Clock::system(), apply, stop).await;
+        });
+        // What happens before the folder is watched is found by the first look.
+        std::fs::write(&path, "two").expect("it is written");
+        assert_eq!(next(&mut heard).await, "two");
+        let other = folder.path().join("other");
+        std::fs::write(&other, "three").expect("it is written");
+        std::fs::rename(&other, &path).expect("it is renamed");
+        assert_eq!(next(&mut heard).await, "three");
+        shutdown.cancel();
+        following.await.expect("it ends");
+    }
+
+    async fn next(heard: &mut tokio::sync::mpsc::Receiver<String>) -> String {
+        let soon = tokio::time::timeout(Duration::from_secs(20), heard.recv()).await;
+        soon.expect("it is told long before the next look").expect("the other end is there")
+    }
 }

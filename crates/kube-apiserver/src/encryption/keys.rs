@@ -9,7 +9,7 @@ const REGISTRY: &str = "/registry/";
 
 /// By the part of the key behind `/registry/`. Events of both groups are stored as those of the core group.
 static BUILT_IN: LazyLock<HashMap<&'static str, GroupResource<'static>>> = LazyLock::new(|| {
-    let stored = api::KINDS.iter().filter(|kind| !kind.storage.is_empty());
+    let stored = api::every_kind().filter(|kind| !kind.storage.is_empty());
     let mut known = HashMap::new();
     for kind in stored {
         let is_better = |there: &GroupResource| !there.group.is_empty() && kind.group.is_empty();

@@ -32,6 +32,7 @@ use crate::configuration::{self, Applied, Reloads};
 use envelope::{Envelope, Patience};
 use transform::{Around, Rules, TransformError};
 
+pub(crate) use keys::resource_of;
 pub use own_file::OwnFileError;
 pub use rewrite::{Progress, keep as keep_rewriting};
 pub use store::Encrypted;
@@ -173,12 +174,12 @@ impl Encryption {
         };
         match self.replace(parsed).await {
             Ok(()) => Applied::Yes,
-            Err(why) => Applied::NotNow(why),
+            Err(why) => Applied::NotNow(why.to_string()),
         }
     }
 
-    async fn replace(&self, parsed: config::Configuration) -> Result<(), String> {
-        let rules = Rules::new(parsed, &self.around).map_err(|error| error.to_string())?;
+    async fn replace(&self, parsed: config::Configuration) -> Result<(), ReplaceError> {
+        let rules = Rules::new(parsed, &self.around)?;
         let wait = grace(&rules.envelopes).max(WELL_WAIT_MIN);
         well(&rules.envelopes, wait).await?;
         let ended = self.shutdown.child_token();
@@ -204,7 +205,7 @@ impl Encryption {
     }
 
     /// Why a plugin is not well.
-    pub async fn health(&self) -> Result<(), String> {
+    pub async fn health(&self) -> Result<(), PluginsUnwell> {
         health(&self.active.load_full().rules.envelopes).await
     }
 
@@ -255,30 +256,46 @@ fn grace(envelopes: &[Arc<Envelope>]) -> Duration {
     envelopes.iter().map(|envelope| envelope.timeout()).sum::<Duration>() * 2
 }
 
-async fn well(envelopes: &[Arc<Envelope>], wait: Duration) -> Result<(), String> {
+/// Why a configuration does not take the place of the old one.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    #[error(transparent)]
+    Rules(#[from] cipher::CipherError),
+    #[error("health check for new transformers failed, polling error timed out: {0}")]
+    Unwell(PluginsUnwell),
+}
+
+/// Each plugin that is not well, and why.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", in_brackets(.0))]
+pub struct PluginsUnwell(Vec<String>);
+
+/// Several errors as upstream writes them.
+fn in_brackets(problems: &[String]) -> String {
+    match problems {
+        [one] => one.clone(),
+        _ => format!("[{}]", problems.join(", ")),
+    }
+}
+
+async fn well(envelopes: &[Arc<Envelope>], wait: Duration) -> Result<(), ReplaceError> {
     let until = Instant::now() + wait;
     loop {
         match health(envelopes).await {
             Ok(()) => return Ok(()),
-            Err(why) if Instant::now() >= until => {
-                return Err(format!("health check for new transformers failed, polling error timed out: {why}"));
-            }
+            Err(why) if Instant::now() >= until => return Err(ReplaceError::Unwell(why)),
             Err(_) => tokio::time::sleep(WELL_LOOK_EVERY).await,
         }
     }
 }
 
-async fn health(envelopes: &[Arc<Envelope>]) -> Result<(), String> {
+async fn health(envelopes: &[Arc<Envelope>]) -> Result<(), PluginsUnwell> {
     let asked = futures::future::join_all(envelopes.iter().map(|envelope| envelope.probe.check())).await;
     let told = |(number, answer): (usize, Result<(), probe::Unwell>)| {
         Some(format!("kms-provider-{number}: {}", answer.err()?))
     };
-    let mut problems: Vec<String> = asked.into_iter().enumerate().filter_map(told).collect();
-    match problems.len() {
-        0 => Ok(()),
-        1 => Err(problems.remove(0)),
-        _ => Err(format!("[{}]", problems.join(", "))),
-    }
+    let problems: Vec<String> = asked.into_iter().enumerate().filter_map(told).collect();
+    if problems.is_empty() { Ok(()) } else { Err(PluginsUnwell(problems)) }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub enum OwnFileError {
         source: std::io::Error,
     },
     #[error("{0}")]
-    Apply(String),
+    Apply(super::ReplaceError),
 }
 
 impl Encryption {

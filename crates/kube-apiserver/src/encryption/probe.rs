@@ -50,6 +50,23 @@ struct Last {
     version: String,
 }
 
+/// Why the seed stays what it was, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "failed to rotate DEK uid={uid:?}, useSeed=true, errState={state_error}, errGen={error}, statusKeyIDHash={status:?}, \
+     encryptKeyIDHash={encrypted:?}, stateKeyIDHash={known:?}, expirationTimestamp={until}"
+)]
+struct NotRotated {
+    uid: String,
+    state_error: &'static str,
+    error: String,
+    /// Hashes of the keys that the plugin names, used and is known for.
+    status: String,
+    encrypted: String,
+    known: String,
+    until: String,
+}
+
 impl Probe {
     pub fn new(name: &str, plugin: Plugin, metrics: Arc<Metrics>, clock: Clock) -> Probe {
         Probe { name: name.to_owned(), plugin, state: ArcSwapOption::empty(), last: Mutex::default(), metrics, clock }
@@ -112,7 +129,7 @@ impl Probe {
             }
             Ok(()) => {
                 self.metrics.key_told(&self.name, &status.key_id, self.clock.now());
-                problems.extend(self.rotate(&status.key_id).await.err());
+                problems.extend(self.rotate(&status.key_id).await.err().map(|error| error.to_string()));
             }
         }
         match problems.len() {
@@ -123,7 +140,7 @@ impl Probe {
     }
 
     /// Confirms the seed in use, or makes another where the plugin uses another key now. Where that fails the old one stays.
-    async fn rotate(&self, key_id: &str) -> Result<(), String> {
+    async fn rotate(&self, key_id: &str) -> Result<(), NotRotated> {
         let expires = self.clock.now() + UNCONFIRMED_MAX;
         let current = self.state();
         if let Some(state) = current.as_ref().filter(|state| state.key_id == key_id) {
@@ -147,12 +164,8 @@ impl Probe {
         let (known, until) = current.map_or_else(Default::default, |state| (hash(&state.key_id), stamp(state.expires)));
         let state_error = if known.is_empty() { "got unexpected nil transformer" } else { "<nil>" };
         let until = if until.is_empty() { "0001-01-01T00:00:00Z".to_owned() } else { until };
-        Err(format!(
-            "failed to rotate DEK uid={uid:?}, useSeed=true, errState={state_error}, errGen={error}, statusKeyIDHash={:?}, \
-             encryptKeyIDHash={:?}, stateKeyIDHash={known:?}, expirationTimestamp={until}",
-            hash(key_id),
-            hash(&encrypted),
-        ))
+        let (status, encrypted) = (hash(key_id), hash(&encrypted));
+        Err(NotRotated { uid, state_error, error, status, encrypted, known, until })
     }
 
     /// A new seed, and the plugin's form of it.

@@ -87,7 +87,8 @@ async fn until_done(app: &App, encryption: &Encryption) {
     }
     if let Err(error) = finish(app, encryption).await {
         tracing::error!(%error, "cannot finish rewriting stored values");
-        encryption.note(|progress| *progress = Progress { is_running: false, error: Some(error), ..progress.clone() });
+        let error = Some(error.to_string());
+        encryption.note(|progress| *progress = Progress { is_running: false, error, ..progress.clone() });
         return;
     }
     encryption.note(|progress| {
@@ -98,12 +99,20 @@ async fn until_done(app: &App, encryption: &Encryption) {
 }
 
 /// Takes away what nothing needs any more: values of the time before, and only then the keys that they were written with.
-async fn finish(app: &App, encryption: &Encryption) -> Result<(), String> {
+async fn finish(app: &App, encryption: &Encryption) -> Result<(), FinishError> {
     if encryption.is_unfinished() || encryption.progress().rewritten > 0 {
-        ::store::Store::forget_past(&*app.encrypted).await.map_err(|error| error.to_string())?;
+        ::store::Store::forget_past(&*app.encrypted).await?;
     }
-    encryption.forget_old_keys().await.map_err(|error| error.to_string())?;
-    encryption.finish().map_err(|error| error.to_string())
+    encryption.forget_old_keys().await?;
+    Ok(encryption.finish()?)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FinishError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Keys(#[from] super::OwnFileError),
 }
 
 /// Looks at every value once. True where nothing is left to do.

@@ -1,7 +1,9 @@
 //! `/metrics`, with upstream's names. Counting costs one short lock per request.
 
 mod identity;
+mod operations;
 pub(crate) mod render;
+mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use component_base::metrics::{Bounds, Histogram};
 use parking_lot::Mutex;
 
 use crate::target::{Target, Verb};
+
+pub(crate) use store::Measured;
 
 /// Upstream's buckets of request durations, in seconds.
 const SECONDS: Bounds = &[
@@ -27,6 +31,7 @@ pub struct Metrics {
     inflight: [Arc<AtomicI64>; 2],
     pub webhooks: crate::admission::WebhookMetrics,
     pub identity: identity::Identity,
+    pub operations: operations::Operations,
 }
 
 /// The requests of one sort.

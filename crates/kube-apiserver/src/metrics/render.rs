@@ -2,14 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use component_base::metrics::{Metric, Page};
+use component_base::metrics::{Metric, Page, process};
 use machinery::status::GroupResource;
 
 use super::Metrics;
 use crate::app::App;
-
-const TICKS_PER_SECOND: f64 = 100.0;
-const PAGE_BYTES: f64 = 4096.0;
 
 impl Metrics {
     /// Everything as Prometheus reads it.
@@ -20,6 +17,11 @@ impl Metrics {
         app.flow.render(&mut page);
         self.webhooks.render(&mut page);
         self.identity.render(&mut page);
+        self.operations.render(&mut page);
+        app.admission.render(&mut page);
+        app.measured.render(&mut page);
+        app.aggregator.render(&mut page);
+        app.settings.gates.write(&mut page);
         app.authenticator.dynamic().render(&mut page, &app.settings.identity_hash);
         app.authorizer.metrics().render(&mut page);
         app.authorizer.reloads.render(&mut page, "authorization", &app.settings.identity_hash);
@@ -27,7 +29,7 @@ impl Metrics {
         objects(&mut page, app);
         let version = ("git_version", crate::discovery::VERSION);
         page.family(&BUILD_INFO).sample(&[version, ("major", "1"), ("minor", "36")], 1);
-        process(&mut page);
+        process::write(&mut page);
         page.text()
     }
 
@@ -83,34 +85,8 @@ fn objects(page: &mut Page, app: &App) {
 pub fn slis(app: &App) -> String {
     let mut page = Page::default();
     app.health.slis.write(&mut page);
-    started(&mut page);
+    process::started(&mut page);
     page.text()
-}
-
-fn started(page: &mut Page) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
-    let ticks = stat.rsplit(')').next().unwrap_or("").split_whitespace().nth(19);
-    let ticks = ticks.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    page.value(&STARTED, booted().unwrap_or(0.0) + ticks / TICKS_PER_SECOND);
-}
-
-/// What the operating system says of this process.
-fn process(page: &mut Page) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let number = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    page.value(&PROCESSOR_TIME, (number(11) + number(12)) / TICKS_PER_SECOND);
-    page.value(&OPEN_FILES, files);
-    page.value(&RESIDENT_MEMORY, number(21) * PAGE_BYTES);
-    page.value(&VIRTUAL_MEMORY, number(20));
-    started(page);
-}
-
-/// When the machine started, in seconds since the epoch.
-fn booted() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok())
 }
 
 const REQUESTS: Metric = Metric::counter(
@@ -152,13 +128,6 @@ const BUILD_INFO: Metric = Metric::gauge(
     "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go \
      version, and compiler from which Kubernetes was built, and platform on which it is running.",
 );
-const PROCESSOR_TIME: Metric =
-    Metric::counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
-const OPEN_FILES: Metric = Metric::gauge("process_open_fds", "Number of open file descriptors.");
-const RESIDENT_MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", "Resident memory size in bytes.");
-const VIRTUAL_MEMORY: Metric = Metric::gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.");
-const STARTED: Metric =
-    Metric::gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.");
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,7 @@ impl Definitions {
     /// What a document needs: that of one group and version, or that of all.
     pub fn new(table: &Table, only: Option<(&str, &str)>) -> Definitions {
         let mut definitions = Definitions { map: api::schema::openapi_definitions(), names: BTreeMap::new() };
+        definitions.forget_unserved(table);
         let mut versions = BTreeSet::new();
         for resource in table.resources() {
             let kind = &*resource.kind;
@@ -48,6 +49,23 @@ impl Definitions {
         definitions.belong_to_all("DeleteOptions", &versions);
         definitions.belong_to_all("WatchEvent", &versions);
         definitions
+    }
+
+    /// Without kinds that are not served, and without the types of versions of which no kind is.
+    fn forget_unserved(&mut self, table: &Table) {
+        let serves = |group: &str, version: &str, kind: Option<&str>| {
+            let fits = |served: &machinery::kind::Kind| {
+                served.group == group && served.version == version && kind.is_none_or(|kind| served.kind == kind)
+            };
+            table.resources().iter().any(|resource| fits(&resource.kind))
+        };
+        for kind in api::every_kind().filter(|kind| !serves(kind.group, kind.version, Some(kind.kind))) {
+            let package = kind.schema.rfind('.').map_or("", |end| &kind.schema[..=end]);
+            // No version that is served by default refers to types of one that is not; the other way round some do.
+            let is_optional = api::OPTIONAL.iter().any(|optional| optional.kind.schema == kind.schema);
+            let is_whole = is_optional && !serves(kind.group, kind.version, None);
+            self.map.retain(|name, _| name != kind.schema && !(is_whole && name.starts_with(package)));
+        }
     }
 
     pub fn name_of(&self, group: &str, version: &str, kind: &str) -> Option<String> {

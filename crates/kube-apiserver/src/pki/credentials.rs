@@ -1,12 +1,14 @@
 //! Certificates, keys and trusted CAs of the server: generated, or set by the operator.
 
-use super::{ClientAuthorities, Error, Leaf, Material, Pair};
+use super::{ClientAuthorities, Error, Leaf, Material, NamedPair, Pair};
 
 /// Certificates are PEM, keys are PKCS#8.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Credentials {
     /// What the server shows to its clients.
     pub serving: Pair,
+    /// What it shows to those who ask for certain names.
+    pub named: Vec<NamedPair>,
     /// Whose client certificates are believed; without one, nobody's.
     pub client_ca: Option<String>,
     /// Whose certificates make a proxy's word about its users believable.
@@ -36,6 +38,7 @@ impl Material {
         let authority = self.cluster_ca.certificate_pem.clone();
         Credentials {
             serving: self.leaf(Leaf::Serving).clone(),
+            named: Vec::new(),
             client_ca: Some(authority.clone()),
             front_proxy_ca: Some(self.front_proxy_ca.certificate_pem.clone()),
             kubelet_client: Some(self.leaf(Leaf::KubeletClient).clone()),

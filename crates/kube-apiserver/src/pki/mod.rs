@@ -12,6 +12,7 @@ mod leaves;
 mod peer;
 mod renewal;
 mod serving;
+mod tls;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ pub use peer::PeerCertificate;
 pub use peer::{ClientAuthorities, Signer};
 pub(crate) use renewal::renewal_task;
 pub use serving::{ServingCertificate, server_config};
+pub use tls::{MinVersion, NamedPair, TlsSettingError, TlsSettings};
 
 /// What the operator decides about the certificates.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,44 +3,86 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, version};
 
 use super::peer::ClientAuthorities;
+use super::tls::{NamedPair, TlsSettings, is_for};
 use super::{Error, Pair};
 
 /// New connections get whatever was put here last; open ones keep theirs.
 #[derive(Debug)]
 pub struct ServingCertificate {
-    current: ArcSwap<CertifiedKey>,
+    current: ArcSwap<Shown>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    default: Arc<CertifiedKey>,
+    /// With the names that clients ask for; the first that fits is shown.
+    named: Vec<(Vec<String>, Arc<CertifiedKey>)>,
 }
 
 impl ServingCertificate {
     pub fn new(pair: &Pair) -> Result<ServingCertificate, Error> {
-        Ok(ServingCertificate { current: ArcSwap::new(certified(pair)?) })
+        ServingCertificate::with_named(pair, &[])
+    }
+
+    /// Others for clients that ask for certain names.
+    pub(crate) fn with_named(pair: &Pair, named: &[NamedPair]) -> Result<ServingCertificate, Error> {
+        Ok(ServingCertificate { current: ArcSwap::from_pointee(Shown::new(pair, named)?) })
     }
 
     pub fn replace(&self, pair: &Pair) -> Result<(), Error> {
-        self.current.store(certified(pair)?);
+        self.replace_all(pair, &[])
+    }
+
+    pub(crate) fn replace_all(&self, pair: &Pair, named: &[NamedPair]) -> Result<(), Error> {
+        self.current.store(Arc::new(Shown::new(pair, named)?));
         Ok(())
     }
 }
 
-impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.load_full())
+#[cfg(test)]
+impl ServingCertificate {
+    pub(super) fn shown_for(&self, host: &str) -> Vec<u8> {
+        self.current.load().for_host(Some(host)).cert[0].to_vec()
     }
 }
 
-/// TLS 1.2 and 1.3, HTTP/2 preferred, sessions resumed without state on the server, client certificates welcome.
-pub fn server_config(serving: Arc<ServingCertificate>, clients: &ClientAuthorities) -> Result<ServerConfig, Error> {
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+impl Shown {
+    fn new(pair: &Pair, named: &[NamedPair]) -> Result<Shown, Error> {
+        let named = named.iter().map(|named| Ok((named.all_names()?, certified(&named.pair)?)));
+        Ok(Shown { default: certified(pair)?, named: named.collect::<Result<_, Error>>()? })
+    }
+
+    fn for_host(&self, host: Option<&str>) -> &Arc<CertifiedKey> {
+        let host = host.map(str::to_lowercase).unwrap_or_default();
+        let fits = |pattern: &String| is_for(pattern, &host);
+        let named = self.named.iter().find(|(names, _)| names.iter().any(fits));
+        named.map_or(&self.default, |(_, certificate)| certificate)
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load().for_host(hello.server_name()).clone())
+    }
+}
+
+/// TLS 1.2 and 1.3 unless told otherwise, HTTP/2 preferred, sessions resumed without state on the server, client certificates
+/// welcome.
+pub fn server_config(
+    serving: Arc<ServingCertificate>,
+    clients: &ClientAuthorities,
+    settings: &TlsSettings,
+) -> Result<ServerConfig, Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(settings.provider()))
+        .with_protocol_versions(settings.versions())
         .map_err(tls_error)?
         .with_client_cert_verifier(clients.handshake())
         .with_cert_resolver(serving);

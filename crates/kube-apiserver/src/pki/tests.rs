@@ -227,13 +227,51 @@ fn connector(material: &Material, client: Option<&Pair>) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
+/// Clients that ask for a name of another certificate see that one, and all others the server's own.
+#[tokio::test]
+async fn a_certificate_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let material = ensure(folder.path(), &options(), now()).unwrap();
+    let request = Request {
+        common_name: "other",
+        organization: None,
+        host_names: vec!["public.example.com".into(), "*.apps.example.com".into()],
+        addresses: Vec::new(),
+        usage: Usage::Server,
+    };
+    let pair = material.cluster_ca.issue(&request, now()).unwrap();
+    let other = pair.der().unwrap().to_vec();
+    let own = material.leaf(Leaf::Serving);
+    let named = NamedPair { pair, names: Vec::new() };
+    let serving = Arc::new(ServingCertificate::with_named(own, &[named.clone()]).unwrap());
+    let authorities = Arc::new(material.credentials(true).client_authorities().unwrap());
+    let acceptor = |settings: &TlsSettings| {
+        TlsAcceptor::from(Arc::new(server_config(serving.clone(), &authorities, settings).unwrap()))
+    };
+    let admin = connector(&material, Some(material.leaf(Leaf::Admin)));
+    let newest = TlsSettings::new(MinVersion::Tls13, &[]).unwrap();
+    for settings in [TlsSettings::default(), newest] {
+        for (name, is_other) in [("public.example.com", true), ("a.apps.example.com", true), ("localhost", false)] {
+            let (peer, shown, _) = handshake(&acceptor(&settings), &admin, &authorities, name).await;
+            assert!(peer.is_some(), "{name}");
+            assert_eq!(shown == other, is_other, "{name}");
+        }
+    }
+    let only = NamedPair { names: vec!["localhost".into()], ..named };
+    serving.replace_all(own, &[only]).unwrap();
+    let shown = serving.shown_for("LOCALHOST");
+    assert_eq!(shown, other, "names that are given count instead of the certificate's");
+    assert_eq!(serving.shown_for("public.example.com"), own.der().unwrap().to_vec());
+}
+
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let material = ensure(folder.path(), &options(), now()).unwrap();
     let serving = Arc::new(ServingCertificate::new(material.leaf(Leaf::Serving)).unwrap());
     let authorities = Arc::new(material.credentials(true).client_authorities().unwrap());
-    let acceptor = TlsAcceptor::from(Arc::new(server_config(serving.clone(), &authorities).unwrap()));
+    let acceptor =
+        TlsAcceptor::from(Arc::new(server_config(serving.clone(), &authorities, &TlsSettings::default()).unwrap()));
     let admin = connector(&material, Some(material.leaf(Leaf::Admin)));
 
     for name in ["localhost", "127.0.0.1", "::1", "10.43.0.1", "harbour", "api.example.com"] {

@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::audit::{self, Record};
 use crate::authn::{self, User};
 use crate::authz::{Attributes, Decision, forbidden};
+use crate::pki::Signer;
 use crate::query::Query;
 use crate::target::{Target, Verb};
 
@@ -43,6 +44,11 @@ async fn authenticate(app: &App, peer: &Peer, parts: &Parts, path: &str) -> Resu
     let began = Instant::now();
     let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), path, &app.views).await;
     app.metrics.identity.authenticated(proven.as_ref().ok(), began.elapsed());
+    if let Some(certificate) = peer.certificate.as_deref().filter(|_| proven.is_ok())
+        && certificate.signer == Signer::Cluster
+    {
+        app.metrics.operations.certificate(certificate.not_after - app.clock.now().as_second());
+    }
     proven
 }
 

@@ -138,7 +138,7 @@ fn from_protobuf(value: &[u8]) -> Result<Value, Unreadable> {
     let shape = api::schema::type_named(group, version, envelope.kind).ok_or_else(unknown)?;
     let mut object = envelope.decode(shape, api::schema::field_numbers())?;
     conform(&mut object, shape, &mut Problems::default()).map_err(|error| Unreadable::Shape(error.to_string()))?;
-    let known = api::KINDS.iter().find(|kind| (kind.group, kind.version, kind.kind) == (group, version, envelope.kind));
+    let known = api::every_kind().find(|kind| (kind.group, kind.version, kind.kind) == (group, version, envelope.kind));
     Ok(match known.and_then(|kind| kind.convert.as_ref()) {
         Some(convert) => (convert.to_storage)(object),
         None => object,

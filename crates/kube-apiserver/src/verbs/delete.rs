@@ -78,7 +78,7 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
             let namespace =
                 if resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
             let key = resource.key(&namespace, &name)?;
-            let _alone = call.app.locks.lock(&key).await;
+            let _alone = write::alone(call, resource, &key).await;
             // The list was fresh. What has changed since is found at the write, and not asked for before each.
             match by_key(call, &key, &name, options).await {
                 // Somebody else deleted it first: it is gone, as asked.
@@ -119,7 +119,7 @@ pub enum Outcome {
 /// Deletes one object, or marks it.
 pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) -> Result<Outcome, Status> {
     let key = call.resource.key(namespace, name)?;
-    let _alone = call.app.locks.lock(&key).await;
+    let _alone = write::alone(call, &call.resource, &key).await;
     call.app.cache.fresh().await.map_err(store_status)?;
     let (outcome, written) = by_key(call, &key, name, options).await?;
     if let Some(written) = written {

@@ -22,6 +22,7 @@ use crate::admission;
 use crate::allocate;
 use crate::call::Call;
 use crate::encryption;
+use crate::key_locks::KeyGuard;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
 
@@ -181,7 +182,7 @@ pub async fn update(
     let app = &call.app;
     let state = resource.state()?;
     let key = resource.key(namespace, name)?;
-    let _alone = app.locks.lock(&key).await;
+    let _alone = alone(call, resource, &key).await;
     let mut current = state.get(&key);
     let mut fresh = false;
     for _ in 0..TRIES_MAX {
@@ -238,6 +239,13 @@ pub async fn update(
         }
     }
     Err(Status::modified(resource.group_resource(), name))
+}
+
+/// Writers of one object take turns, so that none writes in vain. Where somebody else is asked about the write they do not: that
+/// may take as long as a webhook's timeout. The store says who was first then, and the others try again.
+pub(crate) async fn alone<'a>(call: &'a Call, resource: &Resource, key: &str) -> Option<KeyGuard<'a>> {
+    let app = &call.app;
+    if app.admission.asks_others(app, &resource.kind) { None } else { Some(app.locks.lock(key).await) }
 }
 
 enum Outcome {

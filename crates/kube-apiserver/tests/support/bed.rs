@@ -24,14 +24,19 @@ impl Drop for Bed {
 
 impl Bed {
     pub async fn start() -> Bed {
+        Bed::start_with(Default::default()).await
+    }
+
+    pub async fn start_with(options: kube_apiserver::Options) -> Bed {
         // Another test of this process may have done it first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().expect("a folder for the test");
         let store: Arc<dyn Store> =
             EmbeddedStore::open(StoreConfig::new(folder.path().join("store"))).expect("an empty store opens");
         let shutdown = CancellationToken::new();
-        let config = config::config(folder.path().join("server"));
+        let config = kube_apiserver::Config { options, ..config::config(folder.path().join("server")) };
         let running = kube_apiserver::start(config, store, shutdown.clone()).await.expect("the server starts");
-        Bed { _folder: folder, shutdown, loopback: Loopback::administrator(running.app.clone(), "test") }
+        let loopback = Loopback::administrator(running.app.clone(), "test");
+        Bed { _folder: folder, shutdown, loopback }
     }
 }

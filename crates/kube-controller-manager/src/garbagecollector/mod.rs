@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
-use reconcile::{Backoff, Discovered, Error, Queue, Rule, Shutdown, Work};
+use reconcile::{Discovered, Error, Queue, Rule, Shutdown, Work};
 use tokio::sync::watch;
 
 use crate::{Context, Controller};
@@ -44,10 +44,10 @@ struct Collector {
 
 async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
     let collector = Arc::new(Collector {
+        queue: cx.queue("garbage-collector-controller"),
         cx,
         graph: Mutex::default(),
         absent: Mutex::default(),
-        queue: Queue::new(Backoff::default()),
         resources: RwLock::default(),
         // The first discovery counts as one.
         unsynced: watch::Sender::new(1),

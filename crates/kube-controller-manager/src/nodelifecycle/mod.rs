@@ -23,7 +23,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use parking_lot::Mutex;
 use reconcile::events::EventType;
-use reconcile::{Backoff, Cache, Error, Event, Key, Next, Plan, Queue, Rule, Shutdown, Work, Write, perform};
+use reconcile::{Cache, Error, Event, Key, Next, Plan, Queue, Rule, Shutdown, Work, Write, perform};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -94,7 +94,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         nodes: cx.follow(""),
         pods: cx.follow(""),
         leases: cx.follow(LEASES),
-        queue: Queue::new(Backoff::default()),
+        queue: cx.queue("node-lifecycle-controller"),
         known: Mutex::default(),
         zones: Mutex::new(Zones::new(cx.settings.node_lifecycle.clone())),
         cx,

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
-use reconcile::{Backoff, Cache, Error, Key, Next, Plan, Queue, Shutdown, Work, perform};
+use reconcile::{Cache, Error, Key, Next, Plan, Queue, Shutdown, Work, perform};
 
 use crate::common::pods::BY_NODE;
 use crate::{Context, Controller};
@@ -39,7 +39,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
     let evictions = Arc::new(Evictions {
         nodes: cx.follow(""),
         pods: cx.follow(""),
-        queue: Queue::new(Backoff::default()),
+        queue: cx.queue("taint-eviction-controller"),
         leaving: Mutex::default(),
         cx,
     });

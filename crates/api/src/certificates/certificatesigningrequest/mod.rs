@@ -1,6 +1,5 @@
 //! CertificateSigningRequest.
 
-mod pem;
 mod print;
 mod strategy;
 mod validate;

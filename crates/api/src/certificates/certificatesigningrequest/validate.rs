@@ -3,15 +3,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::field::{Errors, FieldError, Problem};
-use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
-use super::pem;
+use super::super::{pem, signer};
 use crate::check;
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
-const SIGNER_MAX: usize = 571;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// The conditions that decide a request; once set they stay.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
@@ -48,10 +46,10 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
         errors.invalid_value(&request.path, &shown_request(request.value), problem.to_string());
     }
     usages(&spec.at("usages"), errors);
-    let signer = spec.at("signerName");
-    match signer.str() {
-        LEGACY_SIGNER => errors.invalid(&signer, "the legacy signerName is not allowed via this API version"),
-        _ => signer_name(&signer, errors),
+    let name = spec.at("signerName");
+    match name.str() {
+        LEGACY_SIGNER => errors.invalid(&name, "the legacy signerName is not allowed via this API version"),
+        _ => signer::name(&name, errors),
     }
     let expiration = spec.at("expirationSeconds");
     if expiration.int().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
@@ -147,41 +145,6 @@ fn usages(list: &Node, errors: &mut Errors) {
             errors.duplicate(&usage);
         }
         seen.push(usage.str());
-    }
-}
-
-/// `example.com/signer-name`.
-fn signer_name(signer: &Node, errors: &mut Errors) {
-    let name = signer.str();
-    if name.is_empty() {
-        errors.required(signer, "");
-        return;
-    }
-    let segments: Vec<&str> = name.split('/').collect();
-    let [domain, path] = segments.as_slice() else {
-        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
-        return;
-    };
-    if domain.is_empty() || path.is_empty() {
-        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
-        return;
-    }
-    if name.len() > SIGNER_MAX {
-        errors.too_long(signer, SIGNER_MAX);
-        return;
-    }
-    for problem in names::dns_subdomain(domain) {
-        errors.invalid_value(&signer.path, &(*domain).into(), format!("validating label {domain:?}: {problem}"));
-    }
-    if domain.split('.').count() < 2 {
-        errors.invalid_value(
-            &signer.path,
-            &(*domain).into(),
-            "should be a domain with at least two segments separated by dots",
-        );
-    }
-    for problem in names::dns_subdomain(path) {
-        errors.invalid_value(&signer.path, &(*path).into(), format!("validating label {path:?}: {problem}"));
     }
 }
 

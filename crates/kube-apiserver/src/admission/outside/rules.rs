@@ -37,6 +37,12 @@ pub struct Asked<'a> {
 }
 
 impl Rule {
+    /// Whether it may be about that resource at all, whatever is asked of it.
+    pub fn names(&self, group: &str, resource: &str) -> bool {
+        let has = |list: &[String], text: &str| list.iter().any(|one| one == "*" || one == text);
+        has(&self.groups, group) && self.resources.iter().any(|(one, _)| one == "*" || one == resource)
+    }
+
     pub fn all(list: &Value) -> Vec<Rule> {
         list.as_array().into_iter().flatten().map(Rule::read).collect()
     }
@@ -98,6 +104,17 @@ mod tests {
         let rule = json!({"operations": ["CREATE", "CONNECT"], "apiGroups": [""], "apiVersions": ["v1"],
             "resources": resources, "scope": scope});
         Rule::read(&rule)
+    }
+
+    /// A rule that names a resource or its subresource may be about it; writers of all other kinds take turns.
+    #[test]
+    fn what_a_rule_may_be_about() {
+        for (resources, expected) in
+            [(["pods"], true), (["pods/status"], true), (["*"], true), (["*/*"], true), (["secrets"], false)]
+        {
+            assert_eq!(rule(&resources, "*").names("", "pods"), expected, "{resources:?}");
+        }
+        assert!(!rule(&["pods"], "*").names("metrics.k8s.io", "pods"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use machinery::kind::Kind;
 use machinery::object::Meta;
 use serde_json::Value;
 
@@ -54,6 +55,12 @@ struct Read {
 impl Configurations {
     pub fn new(plural: &'static str) -> Configurations {
         Configurations { plural, read: ArcSwap::default() }
+    }
+
+    /// Whether a rule may be about that kind.
+    pub fn names(&self, app: &App, kind: &Kind) -> bool {
+        let named = |webhook: &Arc<Webhook>| webhook.rules.iter().any(|rule| rule.names(kind.group, kind.plural));
+        self.current(app).iter().any(named)
     }
 
     pub fn current(&self, app: &App) -> Arc<Vec<Arc<Webhook>>> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use machinery::cel::Val;
+use machinery::kind::Kind;
 use machinery::object::Meta;
 use machinery::patch::json;
 use machinery::status::Status;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use super::outside::conditions::{self, Authority};
 use super::outside::{self, Seen, Way};
 use super::{Operation, Plugin, Request};
+use crate::app::App;
 use call::{Refused, ask};
 use configuration::{Configurations, Webhook};
 
@@ -63,6 +65,10 @@ impl Plugin for Mutating {
 
     fn is_outside(&self) -> bool {
         true
+    }
+
+    fn asks_others(&self, app: &App, kind: &Kind) -> bool {
+        self.configurations.names(app, kind)
     }
 }
 
@@ -151,6 +157,10 @@ impl Plugin for Validating {
 
     fn is_outside(&self) -> bool {
         true
+    }
+
+    fn asks_others(&self, app: &App, kind: &Kind) -> bool {
+        self.configurations.names(app, kind)
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {

@@ -12,6 +12,7 @@ use store::embedded::{Config, EmbeddedStore};
 
 use super::*;
 use crate::resources::{self, Table};
+use crate::runtime_config::RuntimeConfig;
 
 /// What most tests look at, made once: reading all documents takes a while.
 struct Served {
@@ -34,11 +35,19 @@ async fn served() -> &'static Served {
         .await
 }
 
+/// Betas and alphas, too.
+fn everything() -> RuntimeConfig {
+    let open: Vec<&str> = api::OPTIONAL.iter().filter_map(|optional| optional.gate).collect();
+    let text: Vec<String> = open.iter().map(|gate| format!("{gate}=true")).collect();
+    let gates = component_base::features::Gates::parse(&text.join(","), &open).expect("these are open");
+    RuntimeConfig::parse("api/all=true", gates).expect("good")
+}
+
 async fn table() -> Table {
     let folder = tempfile::tempdir().expect("a folder");
     let store = EmbeddedStore::open(Config::new(folder.path())).expect("an empty store");
     let cache = Cache::start(store).await.expect("it starts");
-    resources::built_in(&cache).await.expect("nothing to load")
+    resources::built_in(&cache, &everything()).await.expect("nothing to load")
 }
 
 fn written(table: &Table, document: &Document) -> Vec<u8> {
@@ -58,7 +67,7 @@ fn document_of<'a>(documents: &'a BTreeMap<String, Value>, group: &str, version:
 #[tokio::test]
 async fn every_kind_and_its_list_are_defined() {
     let Served { version_2: second, version_3: third, .. } = served().await;
-    for kind in api::KINDS {
+    for kind in api::every_kind() {
         let list = kind.verbs.contains(&"list").then(|| format!("{}List", kind.kind));
         for name in [kind.kind.to_string()].into_iter().chain(list) {
             let wanted = json!({"group": kind.group, "version": kind.version, "kind": name});
@@ -71,6 +80,23 @@ async fn every_kind_and_its_list_are_defined() {
             assert!(defines(&document["components"]["schemas"]), "version 3 lacks {wanted}");
         }
     }
+}
+
+/// By default nothing is said of versions that are not served.
+#[tokio::test]
+async fn what_is_not_served_is_not_defined() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = EmbeddedStore::open(Config::new(folder.path())).expect("an empty store");
+    let cache = Cache::start(store).await.expect("it starts");
+    let config =
+        RuntimeConfig::parse("batch/v1/cronjobs=false,autoscaling/v1=false", Default::default()).expect("good");
+    let table = resources::built_in(&cache, &config).await.expect("nothing to load");
+    let second = read(&table, Document::Json2);
+    let names: Vec<&String> = second["definitions"].as_object().unwrap().keys().collect();
+    let stray = |name: &&&String| name.contains("beta") || name.contains("alpha") || name.ends_with(".CronJob");
+    assert_eq!(names.iter().filter(stray).collect::<Vec<_>>(), Vec::<&&String>::new());
+    assert!(second["definitions"].get("io.k8s.api.autoscaling.v1.Scale").is_some(), "Deployments scale by it");
+    check_references("v2", &second, &second);
 }
 
 #[tokio::test]

@@ -16,9 +16,11 @@ pub enum PemError {
     Der,
 }
 
-struct Block {
-    label: String,
-    der: Vec<u8>,
+pub(super) struct Block {
+    pub(super) label: String,
+    pub(super) der: Vec<u8>,
+    /// Whether lines such as `Proc-Type: 4` stand before the bytes.
+    pub(super) headers: bool,
 }
 
 /// The first block must be a certificate request.
@@ -43,22 +45,27 @@ pub(super) fn certificates(bytes: &[u8]) -> Result<(), PemError> {
     Ok(())
 }
 
-fn blocks(bytes: &[u8]) -> Vec<Block> {
+/// Whole blocks; what stands between them is comment.
+pub(super) fn blocks(bytes: &[u8]) -> Vec<Block> {
     let text = String::from_utf8_lossy(bytes);
     let mut found = Vec::new();
-    let mut open: Option<(String, String)> = None;
+    let mut open: Option<(String, String, bool)> = None;
     for line in text.lines().map(str::trim) {
         let label = |start: &str| line.strip_prefix(start).and_then(|rest| rest.strip_suffix("-----"));
         if let Some(label) = label("-----BEGIN ") {
-            open = Some((label.to_string(), String::new()));
+            open = Some((label.to_string(), String::new(), false));
         } else if let Some(end) = label("-----END ") {
-            if let Some((label, body)) = open.take().filter(|(label, _)| label == end)
+            if let Some((label, body, headers)) = open.take().filter(|(label, ..)| label == end)
                 && let Ok(der) = STANDARD.decode(&body)
             {
-                found.push(Block { label, der });
+                found.push(Block { label, der, headers });
             }
-        } else if let Some((_, body)) = &mut open {
-            body.push_str(line);
+        } else if let Some((_, body, headers)) = &mut open {
+            if line.contains(':') {
+                *headers = true;
+            } else {
+                body.push_str(line);
+            }
         }
     }
     found
