@@ -21,7 +21,7 @@ TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast --test-threads $(TEST_THREADS)" || echo "test --no-fail-fast")
 
-.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench coverage failover machine soak tools clean
+.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench scale coverage failover machine soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -80,12 +80,27 @@ licences:
 advisories:
 	@scripts/check-advisories
 
-bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, also idle, and compare them with etcd, nginx, kubectl, containerd and upstream's figures.
+bench: ## Measure all, or the parts that follow (`make bench memory`): store, API server, controllers, scheduler, memory, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, also idle, and compare them with etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	@scripts/build-page
 	$(CARGO) build --release --locked -p knarr
 	$(CARGO) build --release --locked -p benches
-	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
+	@for part in $(or $(BENCHES),all); do KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches $$part || exit 1; done
+
+# `make bench memory scheduler` runs these alone: the other goals are parts of it, with nothing to do of their own.
+BENCHES := $(if $(filter bench,$(MAKECMDGOALS)),$(filter store api controllers scheduler cluster-size memory dns proxy ingress kubectl dashboard cluster idle node,$(MAKECMDGOALS)))
+.PHONY: $(BENCHES)
+$(BENCHES):
+	@:
+
+# Sizes of `make scale`, such as `SCALE='--nodes 500 --pods 15000 --services 1000 --namespaces 100'` or `SCALE='--servers 3'`.
+SCALE ?=
+scale: ## Run 5,000 hollow nodes, 150,000 pods and 10,000 Services on this machine; measure upstream's objectives, a rolling update, node loss, restart and churn. SCALE has other sizes.
+	@scripts/install-tools bench
+	@scripts/build-page
+	$(CARGO) build --release --locked -p knarr
+	$(CARGO) build --release --locked -p benches
+	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches scale $(SCALE)
 
 # Built into a folder of its own (target/llvm-cov-target), from scratch. What tests are made of is not counted.
 coverage: export PATH := $(CURDIR)/target/tools/bin:$(PATH)

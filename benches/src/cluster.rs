@@ -4,10 +4,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
 use testkit::{Options, Server};
+
+use crate::load::{Connection, Protocol};
 
 const REQUESTS_AT_ONCE: usize = 32;
 
@@ -19,7 +22,10 @@ pub struct Cluster {
 impl Cluster {
     pub async fn start() -> anyhow::Result<Cluster> {
         // A range for each of very many nodes.
-        let arguments = vec!["--cluster-cidr=10.64.0.0/10".to_owned()];
+        Cluster::start_with(vec!["--cluster-cidr=10.64.0.0/10".to_owned()]).await
+    }
+
+    pub async fn start_with(arguments: Vec<String>) -> anyhow::Result<Cluster> {
         let server = Server::start_with(Options { arguments, machine: None })?;
         let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
@@ -44,12 +50,33 @@ impl Cluster {
 
     /// Creates many, so many at the same time.
     pub async fn create_all(&self, path: &str, objects: impl Iterator<Item = Value>) -> anyhow::Result<()> {
-        let sending = objects.map(|object| async move { self.send("POST", path, &object).await });
-        let mut sending = stream::iter(sending).buffer_unordered(REQUESTS_AT_ONCE);
-        while let Some(sent) = sending.next().await {
-            sent.context("create an object")?;
+        self.create_each(objects.map(|object| (path.to_owned(), object))).await
+    }
+
+    /// The same with a path for each.
+    pub async fn create_each(&self, objects: impl Iterator<Item = (String, Value)>) -> anyhow::Result<()> {
+        let sending = objects.map(|(path, object)| async move { self.send("POST", &path, &object).await });
+        all(sending).await.context("create an object")
+    }
+
+    /// Merge patches, so many at the same time.
+    pub async fn patch_each(&self, patches: impl Iterator<Item = (String, Value)>) -> anyhow::Result<()> {
+        let sending = patches.map(|(path, patch)| async move {
+            let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+            let request = request.body(patch.to_string().into_bytes()).expect("a request of known parts");
+            self.client.request::<Value>(request).await
+        });
+        all(sending).await.context("patch an object")
+    }
+
+    /// Reads an answer to its end on a new connection, whatever its format, and tells how many bytes it had.
+    pub async fn read(&self, path: &str, accept: &'static str) -> anyhow::Result<usize> {
+        let mut connection = Connection::open(&self.server.client()?, Protocol::Http1).await?;
+        let (code, bytes) = connection.send("GET", path, accept, Bytes::new()).await?;
+        if code != 200 {
+            bail!("GET {path} is refused with {code}");
         }
-        Ok(())
+        Ok(bytes)
     }
 
     pub async fn until(
@@ -70,31 +97,51 @@ impl Cluster {
 
     /// Hollow nodes in a process of their own, as upstream's node-default: 4 processors, 32 GiB, 110 pods.
     pub async fn hollow_nodes(&self, count: usize) -> anyhow::Result<HollowNodes> {
-        let mut command = Command::new(testkit::server::binary()?);
-        command.args(["hollow-nodes", "--cpu", "4", "--memory", "32Gi", "--count", &count.to_string(), "--kubeconfig"]);
-        command.arg(self.server.kubeconfig()).env("KNARR_LOG", "warn").stdin(Stdio::null()).stderr(Stdio::null());
-        let nodes = HollowNodes(command.spawn().context("start the hollow nodes")?);
-        let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?limit=1";
-        let all = async || {
-            let list = self.send("GET", path, &Value::Null).await.unwrap_or_default();
-            let items = list["items"].as_array().map_or(0, Vec::len) as u64;
-            items + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0) >= count as u64
-        };
-        self.until("the hollow nodes", Duration::from_secs(120), all).await?;
-        // New nodes are work for controllers too; what follows is measured when that is done.
-        let settled = async || {
-            let list = self.send("GET", "/api/v1/nodes", &Value::Null).await.unwrap_or_default();
-            let nodes = list["items"].as_array().cloned().unwrap_or_default();
-            let is_settled = |node: &Value| node["spec"]["taints"].is_null() && node["spec"]["podCIDR"].is_string();
-            let settled = nodes.len() >= count && nodes.iter().all(is_settled);
-            if !settled {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            settled
-        };
-        self.until("the nodes' ranges and readiness", Duration::from_secs(120), settled).await?;
+        let nodes = self.hollow("hollow-", count, &[])?;
+        self.nodes_settled("hollow-", count, Duration::from_secs(120)).await?;
         Ok(nodes)
     }
+
+    /// Starts hollow nodes of a prefix, and does not wait for them.
+    pub fn hollow(&self, prefix: &str, count: usize, more: &[&str]) -> anyhow::Result<HollowNodes> {
+        let mut command = Command::new(testkit::server::binary()?);
+        command.args(["hollow-nodes", "--cpu", "4", "--memory", "32Gi", "--prefix", prefix]).args(more);
+        command.args(["--count", &count.to_string(), "--kubeconfig"]).arg(self.server.kubeconfig());
+        let log = self.server.data_dir().join(format!("{prefix}nodes.log"));
+        command.env("KNARR_LOG", "warn").stdin(Stdio::null()).stderr(std::fs::File::create(log)?);
+        Ok(HollowNodes(command.spawn().context("start the hollow nodes")?))
+    }
+
+    /// New nodes are work for controllers too; what follows is measured when that is done.
+    pub async fn nodes_settled(&self, prefix: &str, count: usize, time_max: Duration) -> anyhow::Result<()> {
+        let mut there = 0;
+        let settled = async || {
+            let list = self.send("GET", "/api/v1/nodes", &Value::Null).await.unwrap_or_default();
+            let is_settled = |node: &&Value| {
+                node["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix))
+                    && node["spec"]["taints"].is_null()
+                    && node["spec"]["podCIDR"].is_string()
+            };
+            there = list["items"].as_array().into_iter().flatten().filter(is_settled).count();
+            if there < count {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            there >= count
+        };
+        let outcome = self.until("the nodes' ranges and readiness", time_max, settled).await;
+        outcome.with_context(|| format!("{there} of {count} nodes"))
+    }
+}
+
+/// All of them, so many at the same time, until the first fails.
+async fn all<T>(
+    sending: impl Iterator<Item = impl Future<Output = Result<T, kube::Error>>>,
+) -> Result<(), kube::Error> {
+    let mut sending = stream::iter(sending).buffer_unordered(REQUESTS_AT_ONCE);
+    while let Some(sent) = sending.next().await {
+        sent?;
+    }
+    Ok(())
 }
 
 /// Ended when dropped.

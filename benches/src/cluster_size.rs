@@ -1,5 +1,5 @@
 //! The whole way of pods, from a Deployment's creation to all of them Ready on hollow nodes, at several sizes: what a pod costs
-//! the server must stay the same whatever the number of pods, so the exponent of the cost is printed.
+//! the server must stay the same whatever the number of pods, so the exponents of its costs are printed.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,6 @@ pub const DEPLOYMENTS: usize = 20;
 const TIME_MAX: Duration = Duration::from_secs(3_600);
 /// What the server does after the last pod is Ready is watched for this long, once it has had as long to come to rest.
 const AFTERWARDS: Duration = Duration::from_secs(10);
-/// A cost that grows faster than the number of pods to this power is a defect.
-const EXPONENT_MAX: f64 = 1.1;
 
 const NAMESPACE: &str = "size";
 
@@ -42,13 +40,16 @@ pub async fn run(pods: &[usize], nodes: usize, deployments: usize) -> anyhow::Re
         print(&outcome);
         outcomes.push(outcome);
     }
-    for pair in outcomes.windows(2) {
-        let span = format!("{} to {} pods", pair[0].pods, pair[1].pods);
-        exponent(&format!("{span}: exponent of the server's processor time"), pair, |one| one.cpu_seconds);
-        exponent(&format!("{span}: exponent of the time to all Ready"), pair, |one| one.seconds);
-        exponent(&format!("{span}: exponent of the Table of all"), pair, |one| one.table_seconds);
-        exponent(&format!("{span}: exponent of deletecollection"), pair, |one| one.end_seconds);
-    }
+    let curve = |what: &str, unit: &str, cost: fn(&Outcome) -> f64| {
+        let points: Vec<(f64, f64)> = outcomes.iter().map(|one| (one.pods as f64, cost(one))).collect();
+        report::curve(&format!("cluster size: {what}"), "pods", unit, &points);
+    };
+    curve("processor time of the server", "s", |one| one.cpu_seconds);
+    curve("time to all Ready", "s", |one| one.seconds);
+    curve("resident memory", "MiB", |one| one.resident_mib);
+    curve("LIST of all in JSON", "s", |one| one.list_seconds);
+    curve("Table of all", "s", |one| one.table_seconds);
+    curve("deletecollection", "s", |one| one.end_seconds);
     Ok(())
 }
 
@@ -133,12 +134,4 @@ fn print(outcome: &Outcome) {
     report::line("    LIST of all in JSON", outcome.list_seconds, "s");
     report::line("    Table of all, as `kubectl get pods` asks for", outcome.table_seconds, "s");
     report::line("    deletecollection of all", outcome.end_seconds, "s");
-}
-
-/// How fast a cost grows: 1 is in proportion to the pods, 2 with their square.
-fn exponent(what: &str, pair: &[Outcome], cost: impl Fn(&Outcome) -> f64) {
-    let [small, large] = pair else { return };
-    let exponent = (cost(large) / cost(small)).ln() / (large.pods as f64 / small.pods as f64).ln();
-    let verdict = if exponent > EXPONENT_MAX { "above the limit" } else { "" };
-    println!("{what:<62} {exponent:>16.2} {verdict}");
 }

@@ -15,12 +15,14 @@ mod ingress;
 mod kubectl;
 mod local_cluster;
 mod load;
+mod memory;
 mod node;
 mod node_volumes;
 mod pods;
 mod process;
 mod proxy;
 mod report;
+mod scale;
 mod scheduler;
 mod storage;
 mod upstream;
@@ -56,7 +58,7 @@ enum Command {
     /// Pods per second on hollow nodes in the shapes of scheduler_perf.
     Scheduler {
         /// How many nodes; may be given several times.
-        #[arg(long, default_values_t = [1000, 5000])]
+        #[arg(long, default_values_t = scheduler::NODES)]
         nodes: Vec<usize>,
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
@@ -92,6 +94,15 @@ enum Command {
         #[arg(long, default_value_t = cluster_size::DEPLOYMENTS)]
         deployments: usize,
     },
+    /// What the server's memory is for: the program, an empty server, what it stores of pods, the copies of controllers and scheduler, the
+    /// past, and what it keeps after everything was deleted.
+    Memory {
+        /// How many pods; may be given several times.
+        #[arg(long, default_values_t = memory::PODS)]
+        pods: Vec<usize>,
+    },
+    /// A cluster of upstream's largest size on this machine, with upstream's objectives, node loss, restart and churn.
+    Scale(scale::Sizes),
     /// What a cluster of one node with ten pods costs while nothing happens. Needs root.
     Idle {
         #[arg(long, default_value_t = idle::SECONDS)]
@@ -129,8 +140,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
             storage::run().await?;
             api::run(&[]).await?;
             controllers::run().await?;
-            scheduler::run(&[1000, 5000], &[]).await?;
+            scheduler::run(&scheduler::NODES, &[]).await?;
             cluster_size::run(&cluster_size::PODS, cluster_size::NODES, cluster_size::DEPLOYMENTS).await?;
+            memory::run(&memory::PODS).await?;
             dns::run().await?;
             ingress::run().await?;
             kubectl::run().await?;
@@ -152,6 +164,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
         Command::ClusterSize { pods, nodes, deployments } => cluster_size::run(&pods, nodes, deployments).await,
         Command::Cluster => local_cluster::run().await,
+        Command::Memory { pods } => memory::run(&pods).await,
+        Command::Scale(sizes) => scale::run(sizes).await,
         Command::Idle { seconds } => idle::run(seconds).await,
         Command::Node { at_once } => node::run(at_once).await,
         Command::NodeVolumes { pods } => node_volumes::run(pods).await,

@@ -24,6 +24,14 @@ pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
     memory_mib(pid, "VmHWM:")
 }
 
+/// Memory in MiB that the machine has left for programs.
+pub fn available_mib() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).context("MemAvailable")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
 fn memory_mib(pid: u32, field: &'static str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).context(field)?;

@@ -28,12 +28,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 pub async fn run(services: usize) -> anyhow::Result<()> {
     report::head(&format!("{services} Services of {ENDPOINTS} endpoints in the kernel's rules"), "nft");
-    alone(services).await?;
+    let (mut all, mut more) = (Vec::new(), Vec::new());
+    for count in [services / 100, services / 10, services].into_iter().filter(|count| *count > 0) {
+        println!("{count} Services:");
+        let (written, one) = alone(count).await?;
+        all.push((count as f64, written.as_secs_f64()));
+        more.push((count as f64, one));
+    }
+    report::curve("proxy: all Services into an empty kernel", "Services", "s", &all);
+    report::curve("proxy: one Service more", "Services there", "ms", &more);
     whole_way(services).await
 }
 
 /// The rules without a cluster: a pure function and one writer, beside what `nft` does with the same text.
-async fn alone(services: usize) -> anyhow::Result<()> {
+/// Answers how long all of them took, and the milliseconds of one more.
+async fn alone(services: usize) -> anyhow::Result<(Duration, f64)> {
     let machine = Machine::start()?;
     let network = machine.network();
     let node = rules::Node {
@@ -84,7 +93,7 @@ async fn alone(services: usize) -> anyhow::Result<()> {
     report::line("all of them read back and compared at a new start", ms(taken_over), "ms");
     report::compare("one Service more, p50", latencies.ms(0.5), ms(added), "ms", Better::Less);
     report::line("one Service more, p99", latencies.ms(0.99), "ms");
-    Ok(())
+    Ok((decided + written, latencies.ms(0.5)))
 }
 
 /// How long `nft` takes for all of it, and for one Service more.

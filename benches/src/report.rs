@@ -1,5 +1,5 @@
 //! The table that is printed: what was measured, beside what it is compared with, and the ratio of the two. All of it is printed
-//! once more at the end, with what we aim at.
+//! once more at the end, with what we aim at, what grows too fast with its size, and what broke.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +8,11 @@ use crate::aims;
 
 /// What was measured so far. The parts of a run measure one after the other and print as they go.
 static ROWS: Mutex<Vec<Row>> = Mutex::new(Vec::new());
+/// What grows too fast, and what broke.
+static DEFECTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A cost that grows faster than its size to this power is a defect.
+pub const EXPONENT_MAX: f64 = 1.1;
 
 struct Row {
     what: String,
@@ -54,10 +59,40 @@ fn note(what: &str, ours: f64, unit: &str, theirs: Option<(f64, f64)>) {
     ROWS.lock().unwrap_or_else(PoisonError::into_inner).push(row);
 }
 
+/// What a size costs at several sizes, per one of it, and the largest exponent between two neighbours: 1 is in proportion to the
+/// size, 2 with its square. The points are sizes with their costs, smallest first.
+pub fn curve(what: &str, of: &str, unit: &str, points: &[(f64, f64)]) {
+    for (size, cost) in points {
+        let each = cost / size;
+        println!("{:<62} {:>16}", format!("    {what}, {size:.0} {of}: each"), small(each, unit));
+    }
+    let Some(exponent) = exponent(points) else { return };
+    line(&format!("{what}: exponent"), exponent, "");
+    if exponent > EXPONENT_MAX {
+        defect(format!("{what}: grows with the number of {of} to the power of {exponent:.2}, above {EXPONENT_MAX}"));
+    }
+}
+
+/// The largest exponent between neighbours; none with fewer than two sizes.
+fn exponent(points: &[(f64, f64)]) -> Option<f64> {
+    let between = |pair: &[(f64, f64)]| (pair[1].1 / pair[0].1).ln() / (pair[1].0 / pair[0].0).ln();
+    points.windows(2).filter(|pair| pair[1].0 > pair[0].0).map(between).reduce(f64::max)
+}
+
+/// Something did not work at this size; told now and once more at the end.
+pub fn broke(what: &str, why: &str) {
+    println!("{what} broke: {why}");
+    defect(format!("{what} broke: {why}"));
+}
+
+fn defect(text: String) {
+    DEFECTS.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
 /// Everything that was measured and has something to be held against: what others do, or what we aim at.
 pub fn summary() {
     let rows = ROWS.lock().unwrap_or_else(PoisonError::into_inner);
-    println!("\n{:<62} {:>16} {:>16} {:>9} {:>16}", "measure", "knarr", "compared with", "ratio", "aim");
+    println!("\n{:<62} {:>16} {:>16} {:>9} {:>20}", "measure", "knarr", "compared with", "ratio", "aim");
     for Row { what, ours, unit, theirs } in rows.iter() {
         let aim = aims::of(what);
         if theirs.is_none() && aim.is_none() {
@@ -66,10 +101,24 @@ pub fn summary() {
         let theirs_shown = theirs.map_or(String::new(), |(theirs, _)| amount(theirs, unit));
         let ratio = theirs.map_or(String::new(), |(_, ratio)| format!("{ratio:.1}x"));
         let aim = aim.map_or(String::new(), |aim| {
-            let met = if aim.is_met(*ours) { "" } else { " missed" };
+            let met = if aim.is_met(*ours) { " met" } else { " missed" };
             format!("{}{met}", amount(aim.value, unit))
         });
-        println!("{what:<62} {:>16} {theirs_shown:>16} {ratio:>9} {aim:>16}", amount(*ours, unit));
+        println!("{what:<62} {:>16} {theirs_shown:>16} {ratio:>9} {aim:>20}", amount(*ours, unit));
+    }
+    let defects = DEFECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !defects.is_empty() {
+        println!("\ndefects:");
+        defects.iter().for_each(|text| println!("  {text}"));
+    }
+}
+
+/// A cost of one, which may be much smaller than its unit.
+fn small(value: f64, unit: &str) -> String {
+    match unit {
+        "s" if value < 1.0 => amount(value * 1000.0, "ms"),
+        "MiB" if value < 1.0 => amount(value * 1024.0, "KiB"),
+        _ => amount(value, unit),
     }
 }
 
@@ -103,5 +152,28 @@ impl Latencies {
     pub fn ms(&self, part: f64) -> f64 {
         let index = (self.0.len().saturating_sub(1) as f64 * part) as usize;
         self.0.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_that_of_the_steepest_step() {
+        let flat = [(10.0, 1.0), (100.0, 10.0), (1000.0, 100.0)];
+        assert!((exponent(&flat).unwrap() - 1.0).abs() < 1e-9);
+        let bent = [(10.0, 1.0), (100.0, 10.0), (1000.0, 1000.0)];
+        assert!((exponent(&bent).unwrap() - 2.0).abs() < 1e-9);
+        // Neither one size nor the same size twice says how fast anything grows.
+        assert_eq!(exponent(&flat[..1]), None);
+        assert_eq!(exponent(&[flat[0], flat[0]]), None);
+    }
+
+    #[test]
+    fn costs_of_one_are_told_in_a_unit_that_fits() {
+        assert_eq!(small(0.0025, "s"), "2.50 ms");
+        assert_eq!(small(2.5, "s"), "2.50 s");
+        assert_eq!(small(0.015, "MiB"), "15.4 KiB");
     }
 }

@@ -12,7 +12,17 @@ pub struct Shape {
     pub before_bound: bool,
     pub measured: fn(usize) -> Value,
     pub measured_count: usize,
+    /// Other objects that must be there, as paths and bodies, for so many nodes and pods.
+    pub objects: fn(usize, usize) -> Vec<(String, Value)>,
+    /// Patches of nodes, for so many of them.
+    pub patches: fn(usize) -> Vec<(String, Value)>,
+    /// Whether nodes, pods that fit nowhere and Services come and go meanwhile.
+    pub churn: bool,
+    /// Whether the decisions alone can be measured: they see nodes and pods only.
+    pub inside: bool,
 }
+
+pub const NAMESPACE: &str = "bench";
 
 pub static SHAPES: &[Shape] = &[
     Shape { name: "basic", measured: basic, ..PLAIN },
@@ -36,10 +46,26 @@ pub static SHAPES: &[Shape] = &[
         measured: basic,
         ..PLAIN
     },
+    Shape { name: "preferred affinity", measured: preferred, measured_count: 1000, ..PLAIN },
+    Shape { name: "taints", patches: tainted_nodes, inside: false, ..PLAIN },
+    Shape { name: "volumes", measured: with_volume, measured_count: 1000, objects: volumes, inside: false, ..PLAIN },
+    Shape { name: "claims", measured: with_claim, measured_count: 1000, objects: devices, inside: false, ..PLAIN },
+    Shape { name: "gates", before: Some(gated), before_count: |_| 5000, before_bound: false, ..PLAIN },
+    Shape { name: "mixed churn", churn: true, inside: false, ..PLAIN },
 ];
 
-const PLAIN: Shape =
-    Shape { name: "", before: None, before_count: |_| 0, before_bound: true, measured: basic, measured_count: 2000 };
+const PLAIN: Shape = Shape {
+    name: "",
+    before: None,
+    before_count: |_| 0,
+    before_bound: true,
+    measured: basic,
+    measured_count: 2000,
+    objects: |_, _| Vec::new(),
+    patches: |_| Vec::new(),
+    churn: false,
+    inside: true,
+};
 
 fn pod(name: String, labels: Value, cpu: &str, more: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "100Mi"}}}]});
@@ -100,4 +126,106 @@ fn high(number: usize) -> Value {
 
 fn too_large(number: usize) -> Value {
     pod(format!("large-{number}"), json!({"app": "large"}), "9", json!({}))
+}
+
+fn preferred(number: usize) -> Value {
+    let term = json!({"labelSelector": {"matchLabels": {"color": "red"}}, "topologyKey": "kubernetes.io/hostname"});
+    let terms = json!([{"weight": 1, "podAffinityTerm": term}]);
+    let affinity = json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}});
+    pod(format!("red-{number}"), json!({"color": "red"}), "100m", json!({"affinity": affinity}))
+}
+
+fn gated(number: usize) -> Value {
+    pod(
+        format!("gated-{number}"),
+        json!({"app": "gated"}),
+        "100m",
+        json!({"schedulingGates": [{"name": "bench/waits"}]}),
+    )
+}
+
+/// Every third node takes nobody, and every other third is to be avoided.
+fn tainted_nodes(nodes: usize) -> Vec<(String, Value)> {
+    let patch = |number: usize| {
+        let effect = ["NoSchedule", "PreferNoSchedule"][number % 3];
+        let taints = json!([{"key": "bench/taint", "value": "yes", "effect": effect}]);
+        (format!("/api/v1/nodes/hollow-{number}"), json!({"spec": {"taints": taints}}))
+    };
+    (0..nodes).filter(|number| number % 3 < 2).map(patch).collect()
+}
+
+/// One of a pod's own, bound already, as upstream's shape has it.
+fn volumes(_: usize, pods: usize) -> Vec<(String, Value)> {
+    let both = |number: usize| {
+        let (volume, claim) = (format!("volume-{number}"), format!("claim-{number}"));
+        let size = json!({"storage": "1Gi"});
+        let reference =
+            json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": NAMESPACE, "name": claim});
+        let source = json!({"driver": "csi.bench.test", "volumeHandle": volume});
+        let volume_object = json!({"metadata": {"name": volume}, "spec": {"capacity": size, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "", "claimRef": reference, "csi": source, "persistentVolumeReclaimPolicy": "Retain"}});
+        let claim_object = json!({"metadata": {"name": claim, "annotations": {"pv.kubernetes.io/bind-completed": "true"}}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume, "resources": {"requests": size}}});
+        let claims = format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims");
+        [("/api/v1/persistentvolumes".to_owned(), volume_object), (claims, claim_object)]
+    };
+    (0..pods).flat_map(both).collect()
+}
+
+fn with_volume(number: usize) -> Value {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": format!("claim-{number}")}}]);
+    pod(format!("stored-{number}"), json!({"app": "stored"}), "100m", json!({"volumes": volumes}))
+}
+
+/// Devices on every node, and a claim for each pod.
+fn devices(nodes: usize, pods: usize) -> Vec<(String, Value)> {
+    const GROUP: &str = "/apis/resource.k8s.io/v1";
+    const EACH: usize = 20;
+    let class = json!({"metadata": {"name": "bench"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'bench.test'"}}]}});
+    let slice = |number: usize| {
+        let node = format!("hollow-{number}");
+        let devices: Vec<Value> = (0..EACH).map(|device| json!({"name": format!("device-{device}")})).collect();
+        let slice = json!({"metadata": {"name": format!("slice-{number}")}, "spec": {"driver": "bench.test", "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}});
+        (format!("{GROUP}/resourceslices"), slice)
+    };
+    let claim = |number: usize| {
+        let requests = json!([{"name": "one", "exactly": {"deviceClassName": "bench"}}]);
+        let claim =
+            json!({"metadata": {"name": format!("devices-{number}")}, "spec": {"devices": {"requests": requests}}});
+        (format!("{GROUP}/namespaces/{NAMESPACE}/resourceclaims"), claim)
+    };
+    let classes = std::iter::once((format!("{GROUP}/deviceclasses"), class));
+    classes.chain((0..nodes).map(slice)).chain((0..pods).map(claim)).collect()
+}
+
+fn with_claim(number: usize) -> Value {
+    let claims = json!([{"name": "d", "resourceClaimName": format!("devices-{number}")}]);
+    pod(format!("claims-{number}"), json!({"app": "claims"}), "100m", json!({"resourceClaims": claims}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_has_a_name_of_its_own_and_pods_that_differ() {
+        let names: std::collections::BTreeSet<&str> = SHAPES.iter().map(|shape| shape.name).collect();
+        assert_eq!(names.len(), SHAPES.len());
+        for shape in SHAPES {
+            assert_ne!(
+                (shape.measured)(0)["metadata"]["name"],
+                (shape.measured)(1)["metadata"]["name"],
+                "{}",
+                shape.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_third_of_the_nodes_has_no_taint() {
+        let patched = tainted_nodes(9);
+        assert_eq!(patched.len(), 6);
+        assert!(patched.iter().all(|(path, _)| !path.ends_with("-2") && !path.ends_with("-5")), "{patched:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet::hollow::Config;
+use kubelet::hollow::{Config, Pods};
 
 const AGENT: &str = concat!("hollow-nodes/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
@@ -31,6 +31,12 @@ pub struct Flags {
     /// Interval of lease renewals in seconds.
     #[arg(long, default_value_t = 15)]
     renew_seconds: u64,
+    /// Watch the pods of each node on a connection of its own, as kubelets do, instead of those of all nodes by one watch.
+    #[arg(long, conflicts_with = "ignore_pods")]
+    own_watches: bool,
+    /// Leave the pods bound to the nodes as they are: to measure schedulers.
+    #[arg(long)]
+    ignore_pods: bool,
 }
 
 /// Until it is told to stop.
@@ -45,6 +51,11 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
             pods_max: flags.max_pods,
             zones: flags.zones,
             renew_every: Duration::from_secs(flags.renew_seconds.max(1)),
+            pods: match (flags.ignore_pods, flags.own_watches) {
+                (true, _) => Pods::Ignored,
+                (false, true) => Pods::OwnWatches,
+                (false, false) => Pods::OneWatch,
+            },
             ..Config::default()
         };
         Ok(kubelet::hollow::run(config, cluster.client().clone(), shutdown).await?)

@@ -34,7 +34,19 @@ pub struct Config {
     pub renew_every: Duration,
     /// Requests that are under way at the same time.
     pub requests_max: usize,
+    pub pods: Pods,
     pub clock: Clock,
+}
+
+/// How the nodes hear of the pods that are bound to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// All nodes together by one watch, which is the least load.
+    OneWatch,
+    /// Every node by a watch on a connection of its own, as kubelets do.
+    OwnWatches,
+    /// Not at all: pods stay as the scheduler left them.
+    Ignored,
 }
 
 impl Default for Config {
@@ -48,6 +60,7 @@ impl Default for Config {
             zones: 3,
             renew_every: Duration::from_secs(15),
             requests_max: 64,
+            pods: Pods::OneWatch,
             clock: Clock::system(),
         }
     }
@@ -184,43 +197,79 @@ async fn stay_ready(config: &Config, client: &Client) {
     }
 }
 
-/// Follows the pods of all nodes by one watch.
+/// Follows the pods of all nodes.
 async fn tend(config: &Config, client: &Client) {
-    let mut watching = Watching::<Pod>::fields(client.clone(), None, "spec.nodeName!=".into());
     let slots = Arc::new(Semaphore::new(config.requests_max));
     let addresses = Arc::new(AtomicU32::new(1));
-    // What was done last for a pod, so that an event that comes late does not do it again.
-    let mut done: HashMap<String, bool> = HashMap::new();
-    while let Some(seen) = watching.next().await {
-        let pod = match seen {
-            Seen::Put(pod) | Seen::Listed(pod) => pod,
-            Seen::Gone(pod) => {
-                done.remove(pod.metadata.uid.as_deref().unwrap_or_default());
-                continue;
-            }
-            Seen::Listing | Seen::Complete => continue,
-            Seen::Failed(error) => {
-                tracing::warn!(error, "watch of pods failed; retrying");
-                // What was under way may have been lost with it.
-                done.clear();
-                continue;
-            }
-        };
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        if !config.is_ours(node) {
-            continue;
+    let tending = |fields: String| Tending {
+        client: client.clone(),
+        slots: slots.clone(),
+        addresses: addresses.clone(),
+        clock: config.clock.clone(),
+        watching: Watching::<Pod>::fields(client.clone(), None, fields),
+        done: HashMap::new(),
+    };
+    match config.pods {
+        Pods::Ignored => std::future::pending().await,
+        Pods::OneWatch => tending("spec.nodeName!=".into()).run(|node| config.is_ours(node)).await,
+        Pods::OwnWatches => {
+            let nodes = (0..config.count).map(|number| {
+                let node = config.name(number);
+                let mut tending = tending(format!("spec.nodeName={node}"));
+                async move { tending.run(|name| name == node).await }
+            });
+            futures::future::join_all(nodes).await;
         }
+    }
+}
+
+/// What one watch of pods needs.
+struct Tending {
+    client: Client,
+    slots: Arc<Semaphore>,
+    addresses: Arc<AtomicU32>,
+    clock: Clock,
+    watching: Watching<Pod>,
+    /// What was done last for a pod, so that an event that comes late does not do it again.
+    done: HashMap<String, bool>,
+}
+
+impl Tending {
+    async fn run(&mut self, is_ours: impl Fn(&str) -> bool) {
+        while let Some(seen) = self.watching.next().await {
+            let pod = match seen {
+                Seen::Put(pod) | Seen::Listed(pod) => pod,
+                Seen::Gone(pod) => {
+                    self.done.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+                    continue;
+                }
+                Seen::Listing | Seen::Complete => continue,
+                Seen::Failed(error) => {
+                    tracing::warn!(error, "watch of pods failed; retrying");
+                    // What was under way may have been lost with it.
+                    self.done.clear();
+                    continue;
+                }
+            };
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+            if is_ours(node) {
+                self.take(pod).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, pod: Pod) {
         let ends = pod.metadata.deletion_timestamp.is_some();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if !ends && is_as_it_should_be(&pod) {
-            done.remove(&uid);
-            continue;
+            self.done.remove(&uid);
+            return;
         }
-        if done.insert(uid, ends) == Some(ends) {
-            continue;
+        if self.done.insert(uid, ends) == Some(ends) {
+            return;
         }
-        let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
-        let (client, addresses, now) = (client.clone(), addresses.clone(), config.clock.now());
+        let slot = self.slots.clone().acquire_owned().await.expect("the slots are never closed");
+        let (client, addresses, now) = (self.client.clone(), self.addresses.clone(), self.clock.now());
         tasks::spawn(async move {
             let outcome = if ends { finish(&client, &pod).await } else { begin(&client, &pod, &addresses, now).await };
             if let Err(error) = outcome
