@@ -398,7 +398,7 @@ impl<K: Kind> Taker for Filling<K> {
             }
             Change::Listed(text) | Change::Put(text) | Change::Gone(text) => (text, change),
         };
-        let mut object: K = serde_json::from_str(text)?;
+        let mut object: K = crate::decode::decode(text)?;
         let revision = slim::slim(&mut object, self.whole);
         match whole {
             Change::Listed(_) => {

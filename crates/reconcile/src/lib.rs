@@ -6,6 +6,7 @@
 mod cache;
 mod cluster;
 mod controller;
+mod decode;
 mod discovery;
 mod driver;
 pub mod events;

@@ -86,7 +86,7 @@ impl<K: Resource + DeserializeOwned + Send> Taker for Queue<K> {
             Change::Put(text) => (Seen::Put, text),
             Change::Gone(text) => (Seen::Gone, text),
         };
-        let object: K = serde_json::from_str(text)?;
+        let object: K = crate::decode::decode(text)?;
         let revision = object.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
         self.put(seen(object))?;
         Ok(revision.unwrap_or(0))

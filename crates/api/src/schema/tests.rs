@@ -65,6 +65,21 @@ fn zero_values_are_written() {
     );
 }
 
+/// Times that Go holds without a pointer are null in every answer.
+#[test]
+fn times_without_a_pointer_are_null() {
+    let condition = serde_json::json!({"type": "A", "status": "True", "reason": "R", "message": "m"});
+    for (version, kind) in [("v1", "Service"), ("policy/v1", "PodDisruptionBudget")] {
+        let object = serde_json::json!({"apiVersion": version, "kind": kind, "status": {"conditions": [condition]}});
+        let answer = conformed(&object).expect("good");
+        assert_eq!(answer["status"]["conditions"][0].get("lastTransitionTime"), Some(&Value::Null), "{answer}");
+    }
+    for version in ["v1", "events.k8s.io/v1"] {
+        let answer = conformed(&serde_json::json!({"apiVersion": version, "kind": "Event"})).expect("good");
+        assert_eq!(answer.get("eventTime"), Some(&Value::Null), "{answer}");
+    }
+}
+
 #[test]
 fn undecodable_objects_get_upstreams_message() {
     for case in cases(include_str!("testdata/undecodable.jsonl")) {

@@ -96,23 +96,11 @@ impl<R: Read> Archive<R> {
         long_link: Option<Vec<u8>>,
         extended: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> io::Result<Entry> {
-        let path = long_path.unwrap_or_else(|| header_path(header));
-        let kind = match kind {
-            0 | b'0' | b'7' | b'S' if path.ends_with(b"/") => Kind::Directory,
-            0 | b'0' | b'7' | b'S' => Kind::File,
-            b'1' => Kind::HardLink,
-            b'2' => Kind::SymbolicLink,
-            b'3' => Kind::CharacterDevice,
-            b'4' => Kind::BlockDevice,
-            b'5' => Kind::Directory,
-            b'6' => Kind::Fifo,
-            _ => Kind::Other,
-        };
         let small = |range: std::ops::Range<usize>, name| number(&header[range]).ok_or_else(|| invalid(name));
         let mut entry = Entry {
-            path: Vec::new(),
+            path: long_path.unwrap_or_else(|| header_path(header)),
             link: long_link.unwrap_or_else(|| without_nul(header[157..257].to_vec())),
-            kind,
+            kind: Kind::Other,
             mode: (small(100..108, "mode")? & 0o7777) as u32,
             uid: identity(small(108..116, "uid")?)?,
             gid: identity(small(116..124, "gid")?)?,
@@ -122,8 +110,9 @@ impl<R: Read> Archive<R> {
             xattrs: Vec::new(),
             sparse: None,
         };
-        entry.path = path;
         let sparse = entry.apply(extended)?;
+        // Only now, for the name in the header may be the beginning of a longer one and end with a slash by chance.
+        entry.kind = kind_of(kind, &entry.path);
         if entry.path.contains(&0) || entry.link.contains(&0) {
             return Err(invalid("name"));
         }
@@ -309,6 +298,21 @@ struct SparseRecords {
     map: Option<String>,
 }
 
+/// Old writers tell a folder from a file by the slash at the end of its name alone.
+fn kind_of(flag: u8, path: &[u8]) -> Kind {
+    match flag {
+        0 | b'0' | b'7' | b'S' if path.ends_with(b"/") => Kind::Directory,
+        0 | b'0' | b'7' | b'S' => Kind::File,
+        b'1' => Kind::HardLink,
+        b'2' => Kind::SymbolicLink,
+        b'3' => Kind::CharacterDevice,
+        b'4' => Kind::BlockDevice,
+        b'5' => Kind::Directory,
+        b'6' => Kind::Fifo,
+        _ => Kind::Other,
+    }
+}
+
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("archive/tar: invalid tar header: {what}"))
 }
@@ -415,6 +419,27 @@ mod tests {
         assert_eq!(number(b"zzz"), None);
         assert_eq!(time("12.5"), Some((12, 500_000_000)));
         assert_eq!(time("-1.25"), Some((-2, 750_000_000)));
+    }
+
+    #[test]
+    fn a_name_that_was_cut_at_a_slash_is_no_folder() {
+        let name = format!("{}/data", "d".repeat(99));
+        let mut builder = ::tar::Builder::new(Vec::new());
+        builder.append_pax_extensions([("path", name.as_bytes())]).unwrap();
+        let mut header = ::tar::Header::new_ustar();
+        header.as_mut_bytes()[..100].copy_from_slice(&name.as_bytes()[..100]);
+        header.set_size(7);
+        header.set_cksum();
+        builder.append(&header, &b"content"[..]).unwrap();
+        let whole = builder.into_inner().unwrap();
+
+        let mut archive = Archive::new(&whole[..]);
+        let entry = archive.next().unwrap().unwrap();
+        assert_eq!((entry.kind, entry.path.as_slice()), (Kind::File, name.as_bytes()));
+        let mut content = Vec::new();
+        archive.read_to_end(&mut content).unwrap();
+        assert_eq!(content, b"content");
+        assert!(archive.next().unwrap().is_none());
     }
 
     #[test]
