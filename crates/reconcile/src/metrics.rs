@@ -75,7 +75,7 @@ impl Metrics {
         let queues = self.queues.lock();
         let looks: Vec<(&str, &QueueCounts, Look)> =
             queues.iter().map(|(name, watched)| (*name, &*watched.counts, (watched.look)())).collect();
-        let numbers: [(&Metric, fn(&QueueCounts, &Look) -> f64); 5] = [
+        let numbers: [(&Metric, ReadNumber); 5] = [
             (&ADDS, |counts, _| counts.adds.load(Ordering::Relaxed) as f64),
             (&DEPTH, |_, look| look.waiting as f64),
             (&LONGEST, |_, look| look.longest.as_secs_f64()),
@@ -100,6 +100,9 @@ impl Metrics {
         }
     }
 }
+
+/// Reads one number of a queue.
+type ReadNumber = fn(&QueueCounts, &Look) -> f64;
 
 const ADDS: Metric = Metric::counter("workqueue_adds_total", "Total number of adds handled by workqueue");
 const DEPTH: Metric = Metric::gauge("workqueue_depth", "Current depth of workqueue");
