@@ -91,8 +91,8 @@ impl<'a> Call<'a> {
 /// The last error in a log of JSON lines, without what the caller says anyway.
 fn reason(log: &str) -> Option<String> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let errors = lines.filter(|line| line["level"] == "error");
-    let said = errors.last()?["msg"].as_str()?.to_owned();
+    let mut errors = lines.filter(|line| line["level"] == "error");
+    let said = errors.next_back()?["msg"].as_str()?.to_owned();
     let mut said = said.as_str();
     for prefix in ["runc create failed: ", "exec failed: ", "unable to start container process: "] {
         said = said.strip_prefix(prefix).unwrap_or(said);

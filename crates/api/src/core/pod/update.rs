@@ -314,7 +314,7 @@ fn pod_level_resize(spec: &Node, old: &Node, rest: &mut Value, errors: &mut Erro
     }
     undo_resize(rest, old.value);
     let is_empty = |value: &Value| value.as_object().is_none_or(|map| map.is_empty());
-    if rest["resources"] != old.value["resources"] && !(is_empty(&rest["resources"]) && !old.has("resources")) {
+    if rest["resources"] != old.value["resources"] && (!is_empty(&rest["resources"]) || old.has("resources")) {
         errors.forbidden(spec, "only cpu and memory resources are mutable at pod-level");
     }
     match old.value.get("resources") {
