@@ -8,9 +8,9 @@ use component_helpers::pods::node as node_of;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use reconcile::{Error, Key, On, Plan, Work};
+use reconcile::{Error, Key, On, Plan, Rule, Work};
 
-use crate::{Context, Controller, Rule};
+use crate::{Context, Controller};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "device-taint-eviction-controller",

@@ -57,7 +57,8 @@ fn taints<'a>(
         move |slice: &&'a Arc<ResourceSlice>| slice.spec.driver == device.driver && slice.spec.pool.name == device.pool;
     let newest = slices.iter().filter(of_pool).map(|slice| slice.spec.pool.generation).max();
     let newest = slices.iter().filter(of_pool).filter(move |slice| Some(slice.spec.pool.generation) == newest);
-    let found = newest.flat_map(|slice| slice.spec.devices.iter().flatten()).filter(|one| one.name == device.device);
+    let found =
+        newest.flat_map(|slice| slice.spec.devices.iter().flatten()).filter(move |one| one.name == device.device);
     found.flat_map(|one| one.taints.iter().flatten()).filter(|taint| taint.effect == "NoExecute")
 }
 
