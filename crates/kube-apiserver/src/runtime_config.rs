@@ -229,7 +229,7 @@ mod tests {
     fn wrong_configurations_are_refused() {
         for (text, expected) in [
             ("api/all=false", "invalid runtime-config with only api/all=false"),
-            ("api/all=false,batch/v1=true", "knarr cannot run without v1/endpoints: the API server reads it itself"),
+            ("api/all=false,batch/v1=true", "knarr cannot run without v1/configmaps: the API server reads it itself"),
             ("/v1/pods=false", "knarr cannot run without v1/pods: the API server reads it itself"),
             ("pods", "runtime-config invalid key pods"),
             ("a.example/v1=true,b.example/v1=true", "unknown api groups a.example/v1,b.example/v1"),

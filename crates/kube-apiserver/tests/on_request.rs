@@ -3,6 +3,8 @@
 #[path = "support/bed.rs"]
 mod bed;
 
+use std::time::Duration;
+
 use bed::Bed;
 use bytes::Bytes;
 use component_base::features::Gates;
@@ -30,6 +32,20 @@ impl Bed {
     async fn get(&self, path: &str) -> (u16, Value) {
         let (code, object, _) = self.send("GET", path, "application/json", Value::Null).await;
         (code, object)
+    }
+
+    /// The server makes its APIServices once it has started.
+    async fn until_there(&self, path: &str) -> Value {
+        let asked = async {
+            loop {
+                let (code, object) = self.get(path).await;
+                if code == 200 {
+                    return object;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), asked).await.unwrap_or_else(|_| panic!("{path} is never there"))
     }
 
     async fn post(&self, path: &str, object: Value) -> Value {
@@ -66,8 +82,8 @@ async fn an_older_version_shows_the_same_objects_in_its_own_shape() {
     let group = bed.get(SLICES).await.1;
     assert_eq!(versions(&group), ["v1", "v1beta2", "v1beta1"]);
     assert_eq!(group["preferredVersion"]["version"], "v1");
-    let services = bed.get("/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io").await;
-    assert_eq!(services.1["spec"]["versionPriority"], 9, "{}", services.1);
+    let service = bed.until_there("/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io").await;
+    assert_eq!(service["spec"]["versionPriority"], 9, "{service}");
     let document = bed.get("/openapi/v3/apis/resource.k8s.io/v1beta1").await.1;
     assert!(document["components"]["schemas"]["io.k8s.api.resource.v1beta1.BasicDevice"].is_object());
 
