@@ -9,7 +9,7 @@ use std::sync::Arc;
 use component_helpers::labels::selects;
 use machinery::selector::{LabelSelector, Operator};
 
-use crate::pod_info::{Labels, PodInfo};
+use crate::pod_info::{AffinityTerm, Labels, PodInfo};
 use crate::snapshot::NodeIndex;
 
 #[cfg(test)]
@@ -20,6 +20,10 @@ pub struct Alike {
     namespaces: HashMap<String, Namespace>,
     /// Pods with terms about other pods, by these terms.
     wishing: HashMap<Arc<str>, Wishing>,
+    /// The same wishes by a label that whoever they speak of must have, by its key and value.
+    wishing_of: HashMap<String, HashMap<String, BTreeSet<Arc<str>>>>,
+    /// Wishes with a term that names no such label: they may speak of anybody.
+    wishing_of_any: BTreeSet<Arc<str>>,
 }
 
 /// Pods that wish the same of other pods, and so are alike to whoever is judged by their wishes.
@@ -64,8 +68,12 @@ impl Group {
 impl Alike {
     pub fn add(&mut self, pod: &Arc<PodInfo>, node: NodeIndex) {
         if let Some(wishes) = &pod.wishes {
-            let new = || Wishing { example: pod.clone(), nodes: HashMap::new() };
-            *self.wishing.entry(wishes.clone()).or_insert_with(new).nodes.entry(node).or_default() += 1;
+            if !self.wishing.contains_key(wishes) {
+                self.begin_wishing(wishes, pod);
+            }
+            if let Some(wishing) = self.wishing.get_mut(wishes) {
+                *wishing.nodes.entry(node).or_default() += 1;
+            }
         }
         let empty = Labels::new();
         let labels = pod.labels().unwrap_or(&empty);
@@ -110,7 +118,56 @@ impl Alike {
         selector: &'a LabelSelector,
     ) -> impl Iterator<Item = &'a Group> + use<'a> {
         let namespace = self.namespaces.get(namespace);
-        namespace.into_iter().flat_map(move |namespace| namespace.selected(selector))
+        namespace.into_iter().flat_map(move |namespace| namespace.selected(selector)).map(|(_, group)| group)
+    }
+
+    /// The groups that a term may speak of, with their namespaces and labels: those that its selector takes, in the namespaces that it
+    /// names. Where it selects namespaces by their labels, which are not known here, in any namespace.
+    pub fn spoken_of<'a>(
+        &'a self,
+        term: &'a AffinityTerm,
+    ) -> impl Iterator<Item = (&'a str, &'a Labels, &'a Group)> + use<'a> {
+        let named = term.namespaces.iter().filter(move |_| term.namespace_selector.is_none());
+        let named = named.filter_map(move |name| self.namespaces.get_key_value(name));
+        let all = self.namespaces.iter().filter(move |_| term.namespace_selector.is_some());
+        // A term without a selector speaks of nobody.
+        term.selector.iter().flat_map(move |selector| {
+            named.clone().chain(all.clone()).flat_map(move |(name, namespace)| {
+                namespace.selected(selector).map(move |(labels, group)| (name.as_str(), labels, group))
+            })
+        })
+    }
+
+    fn begin_wishing(&mut self, wishes: &Arc<str>, pod: &Arc<PodInfo>) {
+        for term in pod.terms() {
+            match needed_label(term) {
+                Needed::Label(key, value) => {
+                    let values = self.wishing_of.entry(key.to_owned()).or_default();
+                    values.entry(value.to_owned()).or_default().insert(wishes.clone());
+                }
+                Needed::None => _ = self.wishing_of_any.insert(wishes.clone()),
+                Needed::Nobody => {}
+            }
+        }
+        self.wishing.insert(wishes.clone(), Wishing { example: pod.clone(), nodes: HashMap::new() });
+    }
+
+    fn end_wishing(&mut self, wishes: &Arc<str>) {
+        let Some(wishing) = self.wishing.remove(wishes) else { return };
+        self.wishing_of_any.remove(wishes);
+        for term in wishing.example.terms() {
+            let Needed::Label(key, value) = needed_label(term) else { continue };
+            let Some(values) = self.wishing_of.get_mut(key) else { continue };
+            if let Some(all) = values.get_mut(value) {
+                all.remove(wishes);
+                if all.is_empty() {
+                    values.remove(value);
+                }
+            }
+            if values.is_empty() {
+                self.wishing_of.remove(key);
+            }
+        }
     }
 
     fn wish_no_more(&mut self, pod: &PodInfo, node: NodeIndex) {
@@ -123,20 +180,37 @@ impl Alike {
             }
         }
         if wishing.nodes.is_empty() {
-            self.wishing.remove(wishes);
+            self.end_wishing(wishes);
         }
     }
 
-    /// Pods with terms about other pods, those with the same terms together.
-    pub(crate) fn wishing(&self) -> impl Iterator<Item = &Wishing> {
-        self.wishing.values().inspect(|_| looked())
+    /// Pods with terms that may speak of a pod with these labels, those with the same terms together.
+    pub(crate) fn wishing_of(&self, labels: Option<&Labels>) -> impl Iterator<Item = &Wishing> {
+        let of_label = |(key, value): (&String, &String)| self.wishing_of.get(key).and_then(|values| values.get(value));
+        let labelled = labels.into_iter().flatten().filter_map(of_label).flatten();
+        let mut found: Vec<&Arc<str>> = labelled.chain(&self.wishing_of_any).collect();
+        // Several terms of the same pods may ask for several of the labels.
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().inspect(|_| looked()).filter_map(|wishes| self.wishing.get(wishes))
     }
+}
 
-    /// Every group, with its namespace and labels.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &Labels, &Group)> {
-        self.namespaces.iter().flat_map(|(name, namespace)| {
-            namespace.groups.iter().inspect(|_| looked()).map(move |(labels, group)| (name.as_str(), &**labels, group))
-        })
+/// What a pod must have for a term to speak of it.
+enum Needed<'a> {
+    Label(&'a str, &'a str),
+    /// No one label with one value.
+    None,
+    /// The term speaks of nobody.
+    Nobody,
+}
+
+fn needed_label(term: &AffinityTerm) -> Needed<'_> {
+    let Some(selector) = &term.selector else { return Needed::Nobody };
+    let equal = selector.requirements().iter().find(|one| matches!(one.operator, Operator::Equals));
+    match equal.and_then(|one| Some((&one.key, one.values.first()?))) {
+        Some((key, value)) => Needed::Label(key, value),
+        None => Needed::None,
     }
 }
 
@@ -166,7 +240,7 @@ impl Namespace {
         }
     }
 
-    fn selected<'a>(&'a self, selector: &'a LabelSelector) -> impl Iterator<Item = &'a Group> + use<'a> {
+    fn selected<'a>(&'a self, selector: &'a LabelSelector) -> impl Iterator<Item = (&'a Labels, &'a Group)> + use<'a> {
         // Of the labels that must be there, the one that fewest groups have; without any, all groups are asked.
         let wanted = selector.requirements().iter().filter(|one| matches!(one.operator, Operator::Equals));
         let having = wanted.filter_map(|one| Some((&one.key, one.values.first()?)));
@@ -178,7 +252,7 @@ impl Namespace {
         };
         let candidates = few.into_iter().flatten().chain(all.into_iter().flatten());
         let selected = candidates.inspect(|_| looked()).filter(|labels| selects(selector, Some(labels)));
-        selected.filter_map(|labels| self.groups.get(labels))
+        selected.filter_map(|labels| self.groups.get(labels).map(|group| (&**labels, group)))
     }
 }
 

@@ -132,12 +132,14 @@ impl PodInfo {
         self.spec().scheduler_name.as_deref().unwrap_or("default-scheduler")
     }
 
+    /// Its terms about other pods, required and preferred.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &AffinityTerm> {
+        let preferred = self.preferred_affinity.iter().chain(&self.preferred_anti_affinity).map(|(_, term)| term);
+        self.affinity.iter().chain(&self.anti_affinity).chain(preferred)
+    }
+
     pub(crate) fn has_affinity(&self) -> bool {
-        let none = self.affinity.is_empty()
-            && self.anti_affinity.is_empty()
-            && self.preferred_affinity.is_empty()
-            && self.preferred_anti_affinity.is_empty();
-        !none
+        self.terms().next().is_some()
     }
 }
 

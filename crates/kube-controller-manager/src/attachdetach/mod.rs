@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::Api;
 use parking_lot::Mutex;
-use reconcile::{Error, Key, On, Plan, Rule, Work, Write};
+use reconcile::{Cache, Error, Index, Key, On, Plan, Rule, Work, Write};
 
 use crate::common::pods::{BY_CLAIM, BY_NODE, of_claim};
 use crate::{Context, Controller};
@@ -75,7 +75,6 @@ fn nodes_of_users(cx: &Context, namespace: &str, claim: &str) -> Vec<Key> {
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let (pods, claims, volumes) =
         (cx.cache::<Pod>(), cx.cache::<PersistentVolumeClaim>(), cx.cache::<PersistentVolume>());
-    let attachments = cx.cache::<VolumeAttachment>().list();
     let drivers = cx.cache::<CSIDriver>();
     let mut wanted = Vec::new();
     for pod in pods.found_by(BY_NODE, &key.name).into_iter().filter(|pod| plan::holds(pod)) {
@@ -93,6 +92,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
             }
         }
     }
+    let attachments = attachments(&cx.cache::<VolumeAttachment>(), &key.name, &wanted);
     let node = cx.cache::<Node>().get(key);
     let unneeded = if cx.settings.force_detach_on_timeout {
         cx.memory::<Since>().count(cx, &key.name, plan::unneeded(&key.name, &wanted, &attachments))
@@ -108,6 +108,30 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let node = Api::<Node>::all(cx.client.clone()).get_opt(&key.name).await;
     let node = node.map_err(|error| Error::api(format!("get node {key}"), error))?;
     Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments, &unneeded, elsewhere))
+}
+
+/// Attachments by their node.
+const OF_NODE: Index<VolumeAttachment> =
+    Index { name: "node", of: |attachment| vec![attachment.spec.node_name.clone()] };
+
+/// Attachments by their volume.
+const OF_VOLUME: Index<VolumeAttachment> = Index {
+    name: "volume",
+    of: |attachment| attachment.spec.source.persistent_volume_name.clone().into_iter().collect(),
+};
+
+/// The attachments of a node, and those of the volumes it wants to other nodes: whatever else is attached concerns nobody here.
+fn attachments(
+    all: &Cache<VolumeAttachment>,
+    node: &str,
+    wanted: &[(Arc<Pod>, Arc<PersistentVolume>)],
+) -> Vec<Arc<VolumeAttachment>> {
+    let mut found = all.found_by(OF_NODE, node);
+    let volumes: BTreeSet<&str> = wanted.iter().filter_map(|(_, volume)| volume.metadata.name.as_deref()).collect();
+    let elsewhere = volumes.into_iter().flat_map(|volume| all.found_by(OF_VOLUME, volume));
+    found.extend(elsewhere.filter(|attachment| attachment.spec.node_name != node));
+    found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    found
 }
 
 /// Pods on other nodes that use the volume. Its claim is in one namespace, and so are they.
@@ -137,5 +161,38 @@ impl Since {
             all.insert(node.to_owned(), since);
         }
         counted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<K: serde::de::DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).expect("an object of its kind")
+    }
+
+    #[test]
+    fn only_attachments_of_the_node_and_of_its_volumes_are_looked_at() {
+        let attachment = |name: &str, node: &str, volume: &str| -> VolumeAttachment {
+            read(
+                json!({"metadata": {"name": name}, "spec": {"attacher": "d", "nodeName": node, "source": {"persistentVolumeName": volume}}}),
+            )
+        };
+        let all = Cache::holding([
+            attachment("a", "n1", "v1"),
+            attachment("b", "n2", "v1"),
+            attachment("c", "n2", "v2"),
+            attachment("d", "n1", "v3"),
+        ]);
+        let volume: PersistentVolume = read(json!({"metadata": {"name": "v1"}}));
+        let wanted = [(Arc::new(Pod::default()), Arc::new(volume))];
+        let names = |found: Vec<Arc<VolumeAttachment>>| -> Vec<String> {
+            found.iter().filter_map(|one| one.metadata.name.clone()).collect()
+        };
+        assert_eq!(names(attachments(&all, "n1", &wanted)), ["a", "b", "d"]);
+        assert_eq!(names(attachments(&all, "n3", &[])), [""; 0]);
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Seen<'a> {
     pub classes: &'a [Arc<StorageClass>],
     /// The volume that the claim names.
     pub named: Option<&'a PersistentVolume>,
-    /// All volumes, when it names none.
+    /// The volumes that it may get, when it names none.
     pub volumes: &'a [Arc<PersistentVolume>],
     /// Pods of its namespace.
     pub pods: &'a [Arc<Pod>],

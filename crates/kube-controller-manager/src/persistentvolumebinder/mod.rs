@@ -7,12 +7,15 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-use component_helpers::volumes::{class_of_claim, is_bound, names_class, volume_name, volume_spec};
+use std::sync::Arc;
+
+use component_helpers::volumes::{class_of_claim, class_of_volume, is_bound, names_class, volume_name, volume_spec};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use reconcile::{Key, On, Plan, Rule, Work};
+use reconcile::{Cache, Index, Key, On, Plan, Rule, Work};
 
+use crate::common::pods::{BY_CLAIM, of_claim};
 use crate::{Context, Controller};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -44,9 +47,8 @@ pub(crate) static CONTROLLER: Controller = Controller {
                 match volume_name(claim) {
                     Some(name) => keys.push(Key::cluster(name)),
                     None => {
-                        let volumes = cx.cache::<PersistentVolume>().list();
-                        let named = volumes.iter().filter(|volume| claim_of(volume) == Some(Key::of(&claim.metadata)));
-                        keys.extend(named.map(|volume| Key::of(&volume.metadata)));
+                        let meant = cx.cache::<PersistentVolume>().found_by(MEANT_FOR, &keys[0].to_string());
+                        keys.extend(meant.iter().map(|volume| Key::of(&volume.metadata)));
                     }
                 }
                 keys
@@ -56,9 +58,10 @@ pub(crate) static CONTROLLER: Controller = Controller {
                 match claim_of(volume) {
                     Some(claim) => keys.push(claim),
                     // It may be what a claim waits for.
-                    None => keys.extend(unbound(cx, |claim| {
-                        class_of_claim(claim) == component_helpers::volumes::class_of_volume(volume)
-                    })),
+                    None => {
+                        let waiting = cx.cache::<PersistentVolumeClaim>().found_by(UNBOUND, class_of_volume(volume));
+                        keys.extend(waiting.iter().map(|claim| Key::of(&claim.metadata)));
+                    }
                 }
                 keys
             }),
@@ -73,6 +76,32 @@ pub(crate) static CONTROLLER: Controller = Controller {
         reconcile: |cx, key| reconcile(cx, key).boxed(),
     },
 };
+
+/// Volumes by the claim that they are meant for.
+const MEANT_FOR: Index<PersistentVolume> =
+    Index { name: "meant for", of: |volume| claim_of(volume).map(|claim| claim.to_string()).into_iter().collect() };
+
+/// Volumes that are meant for no claim, by their class.
+const FREE: Index<PersistentVolume> = Index {
+    name: "free",
+    of: |volume| {
+        if claim_of(volume).is_some() { Vec::new() } else { vec![class_of_volume(volume).to_owned()] }
+    },
+};
+
+/// Claims that have no volume yet, by their class.
+const UNBOUND: Index<PersistentVolumeClaim> = Index {
+    name: "unbound",
+    of: |claim| if is_bound(claim) { Vec::new() } else { vec![class_of_claim(claim).to_owned()] },
+};
+
+/// The volumes that a claim may get, in the order of their names: with thousands of claims and volumes, each is not held against each.
+fn candidates(volumes: &Cache<PersistentVolume>, claim: &PersistentVolumeClaim) -> Vec<Arc<PersistentVolume>> {
+    let mut found = volumes.found_by(MEANT_FOR, &Key::of(&claim.metadata).to_string());
+    found.extend(volumes.found_by(FREE, class_of_claim(claim)));
+    found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    found
+}
 
 /// The claim that a volume is meant for.
 fn claim_of(volume: &PersistentVolume) -> Option<Key> {
@@ -96,9 +125,10 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(claim) = claims.get(key) else { return Ok(Plan::nothing()) };
     let classes = cx.cache::<StorageClass>().list();
     let named = volume_name(&claim).and_then(|name| volumes.get(&Key::cluster(name)));
-    // All volumes are looked at only while the claim has none.
-    let all = if volume_name(&claim).is_none() { volumes.list() } else { Vec::new() };
-    let pods = if is_bound(&claim) { Vec::new() } else { cx.cache::<Pod>().in_namespace(&key.namespace) };
-    let seen = claim::Seen { classes: &classes, named: named.as_deref(), volumes: &all, pods: &pods };
+    // Volumes are looked at only while the claim has none.
+    let free = if volume_name(&claim).is_none() { candidates(&volumes, &claim) } else { Vec::new() };
+    let users = || cx.cache::<Pod>().found_by(BY_CLAIM, &of_claim(&key.namespace, &key.name));
+    let pods = if is_bound(&claim) { Vec::new() } else { users() };
+    let seen = claim::Seen { classes: &classes, named: named.as_deref(), volumes: &free, pods: &pods };
     Ok(claim::plan(&claim, &seen))
 }

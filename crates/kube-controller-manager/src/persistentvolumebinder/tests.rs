@@ -143,3 +143,25 @@ fn volumes_follow_their_claims() {
     let elsewhere = claim(json!({}), "other", None, "Bound");
     check(volume(reference, json!({}), "Retain", "Bound"), Some(&elsewhere), &[VOLUME]);
 }
+
+#[test]
+fn a_claim_is_held_only_against_volumes_that_it_may_get() {
+    let named = |name: &str, reference: Value, class: &str| {
+        let mut made = volume(reference, json!({}), "Retain", "Available");
+        made.metadata.name = Some(name.into());
+        if let Some(spec) = &mut made.spec {
+            spec.storage_class_name = Some(class.into());
+        }
+        made
+    };
+    let volumes = reconcile::Cache::holding([
+        named("free", Value::Null, "fast"),
+        named("of-another-class", Value::Null, "slow"),
+        named("meant", json!({"namespace": "a", "name": "c"}), "slow"),
+        named("meant-for-another", json!({"namespace": "b", "name": "c"}), "fast"),
+        named("also-free", Value::Null, "fast"),
+    ]);
+    let found = super::candidates(&volumes, &claim(json!({}), "", Some("fast"), "Pending"));
+    let names: Vec<&str> = found.iter().filter_map(|one| one.metadata.name.as_deref()).collect();
+    assert_eq!(names, ["also-free", "free", "meant"]);
+}

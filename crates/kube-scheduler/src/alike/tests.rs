@@ -74,6 +74,97 @@ fn counts_are_those_of_looking_at_every_pod() {
     assert!(snapshot.alike.namespaces.is_empty() && snapshot.alike.wishing.is_empty());
 }
 
+/// Wishes in every form that a selector can have.
+fn wishes(random: &mut SmallRng) -> Value {
+    let app = ["a", "b", "c"][random.random_range(0..3)];
+    let selectors = [
+        json!({"matchLabels": {"app": app}}),
+        json!({"matchLabels": {"app": app, "tier": "x"}}),
+        json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}),
+        json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}),
+        json!({}),
+        Value::Null,
+    ];
+    let selector = selectors[random.random_range(0..selectors.len())].clone();
+    let mut term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"});
+    if random.random_bool(0.3) {
+        term["namespaceSelector"] = json!({});
+    }
+    let kind = ["podAffinity", "podAntiAffinity"][random.random_range(0..2)];
+    let wish = if random.random_bool(0.5) {
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
+    } else {
+        json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]})
+    };
+    json!({"affinity": {kind: wish}})
+}
+
+#[test]
+fn nobody_is_left_out_whom_a_wish_speaks_of() {
+    let (mut snapshot, mut random) = (cluster(), SmallRng::seed_from_u64(3));
+    let empty = std::collections::BTreeMap::new();
+    snapshot.namespaces.extend([("one".to_owned(), empty.clone()), ("two".to_owned(), empty)]);
+    let mut there: std::collections::BTreeMap<String, Arc<PodInfo>> = Default::default();
+    for _ in 0..1_500 {
+        let (name, node) = (format!("p{}", random.random_range(0..40)), format!("n{}", random.random_range(0..NODES)));
+        let (app, tier) = (["a", "b", "c"][random.random_range(0..3)], ["x", "y"][random.random_range(0..2)]);
+        let labels = json!({"app": app, "tier": tier});
+        let namespace = if random.random_bool(0.7) { "one" } else { "two" };
+        let next = pod(&name, namespace, &labels, false, &wishes(&mut random));
+        let of_namespace = snapshot.namespace_labels(namespace);
+        let speaks = |other: &PodInfo| other.terms().any(|term| term.matches(&next.pod, of_namespace));
+        let found = snapshot.alike.wishing_of(next.labels()).filter(|wishing| speaks(&wishing.example));
+        let counted: i64 = found.flat_map(|wishing| wishing.nodes()).map(|(_, count)| count).sum();
+        assert_eq!(counted as usize, there.values().filter(|other| speaks(other)).count(), "{labels}");
+        for term in next.terms() {
+            let meant =
+                |other: &&Arc<PodInfo>| term.matches(&other.pod, snapshot.namespace_labels(&other.key.namespace));
+            let groups = snapshot.alike.spoken_of(term);
+            let groups =
+                groups.filter(|(name, labels, _)| term.speaks_of(name, Some(labels), snapshot.namespace_labels(name)));
+            let counted: u32 = groups.flat_map(|(_, _, group)| group.nodes()).map(|(_, count)| count.pods).sum();
+            assert_eq!(counted as usize, there.values().filter(meant).count(), "{term:?}");
+        }
+        if random.random_bool(0.7) {
+            snapshot.add_pod(next.clone(), &node);
+            there.insert(name, next);
+        } else {
+            snapshot.remove_pod(&name);
+            there.remove(&name);
+        }
+    }
+    (0..40).for_each(|number| snapshot.remove_pod(&format!("p{number}")));
+    let alike = &snapshot.alike;
+    assert!(alike.wishing.is_empty() && alike.wishing_of.is_empty() && alike.wishing_of_any.is_empty());
+}
+
+/// How many groups and wishes one decision looks at beside so many other Deployments, whose pods want to be away from their own.
+fn looks_beside(deployments: usize) -> usize {
+    let (mut snapshot, profile, objects) = (cluster(), Profile::standard(), Objects::empty());
+    let apart = |app: &str| {
+        let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"});
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    for number in 0..deployments {
+        let app = format!("app-{number}");
+        let placed = pod(&app, "one", &json!({"app": app}), false, &apart(&app));
+        snapshot.add_pod(placed, &format!("n{}", number % NODES));
+    }
+    counting::taken();
+    let next = pod("next", "one", &json!({"app": "app-0"}), false, &apart("app-0"));
+    let view = View { snapshot: &snapshot, objects: &objects };
+    let decision = decide(&profile, view, &next, &mut 0, &mut SmallRng::seed_from_u64(1));
+    assert!(matches!(decision, Decision::Node(_)), "{decision:?}");
+    counting::taken()
+}
+
+#[test]
+fn a_decision_costs_the_same_however_many_others_want_to_be_apart() {
+    let (few, many) = (looks_beside(10), looks_beside(1_000));
+    assert!(few > 0);
+    assert_eq!(few, many);
+}
+
 /// How many groups of pods one decision looks at when so many pods are there.
 fn looks(pods: usize, spec: &Value) -> usize {
     let (mut snapshot, profile, mut objects) = (cluster(), Profile::standard(), Objects::empty());

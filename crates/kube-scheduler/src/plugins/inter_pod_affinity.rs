@@ -76,18 +76,10 @@ impl Plugin for InterPodAffinity {
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
         let (wanted, unwanted, refused_by_others) = Default::default();
         let mut near = Near { view, pod, wanted, unwanted, refused_by_others };
-        for wishing in view.snapshot.alike.wishing() {
+        for wishing in view.snapshot.alike.wishing_of(pod.labels()) {
             near.count_refusals(&wishing.example, wishing.nodes());
         }
-        if !pod.affinity.is_empty() || !pod.anti_affinity.is_empty() {
-            for (namespace, labels, group) in view.snapshot.alike.all() {
-                near.count_wishes(
-                    namespace,
-                    Some(labels),
-                    group.nodes().map(|(node, count)| (node, count.pods.into())),
-                );
-            }
-        }
+        near.count_own_wishes();
         if pod.affinity.is_empty() && pod.anti_affinity.is_empty() && near.refused_by_others.is_empty() {
             Filtering::Skip
         } else {
@@ -104,7 +96,7 @@ impl Plugin for InterPodAffinity {
         if prefers {
             count_own_likes(view.snapshot, pod, &mut places);
         }
-        for wishing in view.snapshot.alike.wishing() {
+        for wishing in view.snapshot.alike.wishing_of(pod.labels()) {
             self.count_likes(view.snapshot, pod, wishing, &mut places);
         }
         if places.is_empty() { Scoring::Skip } else { Scoring::Ask(Box::new(Liked(places))) }
@@ -165,10 +157,11 @@ fn brings_place(pod: &PodInfo, old: Option<&Node>, new: &Node) -> bool {
 fn count_own_likes(snapshot: &Snapshot, pod: &PodInfo, places: &mut Places) {
     let near = pod.preferred_affinity.iter().map(|(weight, term)| (*weight, term));
     let away = pod.preferred_anti_affinity.iter().map(|(weight, term)| (-weight, term));
-    let terms: Vec<(i64, &AffinityTerm)> = near.chain(away).collect();
-    for (namespace, labels, group) in snapshot.alike.all() {
-        let of_namespace = snapshot.namespace_labels(namespace);
-        for (weight, term) in terms.iter().filter(|(_, term)| term.speaks_of(namespace, Some(labels), of_namespace)) {
+    for (weight, term) in near.chain(away) {
+        for (namespace, labels, group) in snapshot.alike.spoken_of(term) {
+            if !term.speaks_of(namespace, Some(labels), snapshot.namespace_labels(namespace)) {
+                continue;
+            }
             for (node, count) in group.nodes() {
                 places.add(snapshot, node, &term.topology_key, weight * i64::from(count.pods));
             }
@@ -219,8 +212,26 @@ impl Near<'_> {
         }
     }
 
-    /// Pods with these labels, so many on each of these nodes.
-    fn count_wishes(
+    /// All pods that the pod's own terms speak of, wherever they are.
+    fn count_own_wishes(&mut self) {
+        let (pod, snapshot) = (self.pod, self.view.snapshot);
+        // Who matches all of the terms matches the first.
+        for (namespace, labels, group) in
+            pod.affinity.first().into_iter().flat_map(|term| snapshot.alike.spoken_of(term))
+        {
+            let nodes = group.nodes().map(|(node, count)| (node, count.pods.into()));
+            self.count_wanted(namespace, Some(labels), nodes);
+        }
+        for term in &pod.anti_affinity {
+            for (namespace, labels, group) in snapshot.alike.spoken_of(term) {
+                let nodes = group.nodes().map(|(node, count)| (node, count.pods.into()));
+                self.count_unwanted(term, namespace, Some(labels), nodes);
+            }
+        }
+    }
+
+    /// Pods with these labels, so many on each of these nodes, if all terms of the pod's affinity speak of them.
+    fn count_wanted(
         &mut self,
         namespace: &str,
         labels: Option<&Labels>,
@@ -228,22 +239,36 @@ impl Near<'_> {
     ) {
         let snapshot = self.view.snapshot;
         let of_namespace = snapshot.namespace_labels(namespace);
-        let (near, away) = (&self.pod.affinity, &self.pod.anti_affinity);
-        let is_meant = |term: &&AffinityTerm| term.speaks_of(namespace, labels, of_namespace);
-        if near.iter().all(|term| is_meant(&term)) {
+        let near = &self.pod.affinity;
+        if near.iter().all(|term| term.speaks_of(namespace, labels, of_namespace)) {
             for term in near {
                 nodes.clone().for_each(|(node, count)| self.wanted.add(snapshot, node, &term.topology_key, count));
             }
         }
-        for term in away.iter().filter(is_meant) {
-            nodes.clone().for_each(|(node, count)| self.unwanted.add(snapshot, node, &term.topology_key, count));
+    }
+
+    /// The same for one term of its anti-affinity.
+    fn count_unwanted(
+        &mut self,
+        term: &AffinityTerm,
+        namespace: &str,
+        labels: Option<&Labels>,
+        nodes: impl Iterator<Item = (NodeIndex, i64)>,
+    ) {
+        let snapshot = self.view.snapshot;
+        if term.speaks_of(namespace, labels, snapshot.namespace_labels(namespace)) {
+            nodes.for_each(|(node, count)| self.unwanted.add(snapshot, node, &term.topology_key, count));
         }
     }
 
     fn change(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
         let here = std::iter::once((node.index, amount));
         self.count_refusals(other, here.clone());
-        self.count_wishes(&other.key.namespace, other.labels(), here);
+        let (pod, namespace) = (self.pod, &other.key.namespace);
+        self.count_wanted(namespace, other.labels(), here.clone());
+        for term in &pod.anti_affinity {
+            self.count_unwanted(term, namespace, other.labels(), here.clone());
+        }
     }
 
     fn finds_company(&self, node: &NodeInfo) -> bool {

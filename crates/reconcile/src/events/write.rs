@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::correlate::{Correlator, Decision, EventKey};
 use component_base::Clock;
@@ -16,12 +17,44 @@ const TRIES_MAX: u32 = 12;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A request without an answer counts as failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Events that are written per second once so many were written at once. Upstream's components write 20 to 50 per second, and 30 to 100
+/// at once: while thousands of pods are placed or started, the API server's time is for them and not for what is told of them.
+const PER_SECOND_MAX: f64 = 200.0;
+const AT_ONCE_MAX: f64 = 500.0;
 
 pub(super) async fn run(client: Client, clock: Clock, mut events: mpsc::Receiver<Event>) {
     let mut correlator = Correlator::default();
+    let mut pace = Pace { left: AT_ONCE_MAX, counted: Instant::now() };
     while let Some(event) = events.recv().await {
         let (key, decision) = correlator.decide(event, clock.now());
+        if !matches!(decision, Decision::Drop) {
+            pace.take().await;
+        }
         write(&client, &mut correlator, &key, decision).await;
+    }
+}
+
+/// How many events may be written now.
+struct Pace {
+    left: f64,
+    counted: Instant,
+}
+
+impl Pace {
+    /// Waits until one more may be written.
+    async fn take(&mut self) {
+        self.refill();
+        if self.left < 1.0 {
+            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.left) / PER_SECOND_MAX)).await;
+            self.refill();
+        }
+        self.left -= 1.0;
+    }
+
+    fn refill(&mut self) {
+        let now = Instant::now();
+        self.left = (self.left + now.duration_since(self.counted).as_secs_f64() * PER_SECOND_MAX).min(AT_ONCE_MAX);
+        self.counted = now;
     }
 }
 
@@ -72,5 +105,32 @@ fn is_final(error: &kube::Error) -> bool {
         kube::Error::Api(status) => status.code != 429 && status.code < 500,
         kube::Error::SerdeError(_) | kube::Error::BuildRequest(_) => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_written_at_once_and_the_rest_at_an_even_pace() {
+        let began = Instant::now();
+        let mut pace = Pace { left: AT_ONCE_MAX, counted: began };
+        for _ in 0..AT_ONCE_MAX as usize {
+            pace.take().await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        for _ in 0..PER_SECOND_MAX as usize {
+            pace.take().await;
+        }
+        // The clock of tests counts whole milliseconds, and a wait is rounded up to one.
+        let took = began.elapsed().as_secs_f64();
+        assert!((0.9..1.5).contains(&took), "{took}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let began = Instant::now();
+        for _ in 0..AT_ONCE_MAX as usize {
+            pace.take().await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO, "a quiet minute allows for a burst again");
     }
 }
