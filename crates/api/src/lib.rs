@@ -29,7 +29,13 @@ mod show;
 mod status;
 pub mod storage;
 #[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
+mod rule_tests;
+#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod upstream_tests;
 mod webhook_client;
 
 /// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.

@@ -12,6 +12,7 @@ use crate::check;
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const SIGNER_MAX: usize = 571;
+const DOMAIN_MAX: usize = 253;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// The conditions that decide a request; once set they stay.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
@@ -57,17 +58,21 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
     if expiration.int().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
         errors.invalid(&expiration, "may not specify a duration less than 600 seconds (10 minutes)");
     }
-    status_rules(object, errors);
+    status_rules(object, None, errors);
 }
 
-/// What no status may say, whoever writes it.
-fn status_rules(object: &Node, errors: &mut Errors) {
+/// What no status may say, whoever writes it. A certificate that was stored before is not looked at again.
+fn status_rules(object: &Node, old: Option<&Node>, errors: &mut Errors) {
     let status = object.at("status");
     conditions(&status.at("conditions"), errors);
     let certificate = status.at("certificate");
-    if !certificate.str().is_empty()
-        && let Err(problem) = pem::certificates(&STANDARD.decode(certificate.str()).unwrap_or_default())
-    {
+    let problem = |text: &str| {
+        let bytes = STANDARD.decode(text).unwrap_or_default();
+        if text.is_empty() { None } else { pem::certificates(&bytes).err() }
+    };
+    let stays = old.map(|old| old.at("status").text("certificate"));
+    let stays = stays.is_some_and(|before| before == certificate.str() || problem(before).is_some());
+    if let Some(problem) = problem(certificate.str()).filter(|_| !stays) {
         let detail = problem.to_string();
         errors.push(FieldError::new(Problem::Invalid, &certificate.path, "\"<certificate data>\"", detail));
     }
@@ -86,13 +91,13 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
 
 /// A write to `approval`: approvers decide, they do not issue.
 pub fn validate_approval(new: &Node, old: &Node, errors: &mut Errors) {
-    status_rules(new, errors);
+    status_rules(new, Some(old), errors);
     changes(new, old, Allowed { decisions: true, certificate: false }, errors);
 }
 
 /// A write to `status`: signers issue, they do not decide.
 pub fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
-    status_rules(new, errors);
+    status_rules(new, Some(old), errors);
     changes(new, old, Allowed { decisions: false, certificate: true }, errors);
 }
 
@@ -162,26 +167,26 @@ fn signer_name(signer: &Node, errors: &mut Errors) {
         errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
         return;
     };
-    if domain.is_empty() || path.is_empty() {
-        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
-        return;
+    if domain.len() > DOMAIN_MAX {
+        errors.too_long(signer, DOMAIN_MAX);
     }
+    labels(signer, domain, names::dns_label, errors);
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.invalid_value(&signer.path, &(*domain).into(), detail);
+    }
+    labels(signer, path, names::dns_subdomain, errors);
     if name.len() > SIGNER_MAX {
         errors.too_long(signer, SIGNER_MAX);
-        return;
     }
-    for problem in names::dns_subdomain(domain) {
-        errors.invalid_value(&signer.path, &(*domain).into(), format!("validating label {domain:?}: {problem}"));
-    }
-    if domain.split('.').count() < 2 {
-        errors.invalid_value(
-            &signer.path,
-            &(*domain).into(),
-            "should be a domain with at least two segments separated by dots",
-        );
-    }
-    for problem in names::dns_subdomain(path) {
-        errors.invalid_value(&signer.path, &(*path).into(), format!("validating label {path:?}: {problem}"));
+}
+
+/// The first part between dots that breaks the rule tells; more would only repeat it.
+fn labels(signer: &Node, segment: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+    let bad = segment.split('.').map(|label| (label, rule(label))).find(|(_, problems)| !problems.is_empty());
+    let Some((label, problems)) = bad else { return };
+    for problem in problems {
+        errors.invalid_value(&signer.path, &segment.into(), format!("validating label {label:?}: {problem}"));
     }
 }
 
