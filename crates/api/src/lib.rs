@@ -30,7 +30,13 @@ mod show;
 mod status;
 pub mod storage;
 #[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
+mod rule_tests;
+#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod upstream_tests;
 mod webhook_client;
 
 pub use self::optional::{OPTIONAL, Optional, deprecation, every_kind};

@@ -65,10 +65,11 @@ fn path(at: &Node, errors: &mut Errors) {
     if matches!(text, "" | "/") {
         return;
     }
-    let Some(steps) = text.strip_prefix('/') else {
+    if !text.starts_with('/') {
         errors.invalid(at, "must start with a '/'");
-        return;
-    };
+    }
+    // Upstream drops the first byte whatever it is, and goes on.
+    let steps = text.split_at_checked(1).map_or("", |(_, rest)| rest);
     for (index, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
         if step.is_empty() {
             errors.invalid(at, format!("segment[{index}] may not be empty"));
@@ -100,5 +101,13 @@ mod tests {
         check("/mutate/", &[]);
         check("//", &["Invalid value: \"//\": segment[0] may not be empty"]);
         check("mutate", &["Invalid value: \"mutate\": must start with a '/'"]);
+        check(
+            "a//b",
+            &[
+                "Invalid value: \"a//b\": must start with a '/'",
+                "Invalid value: \"a//b\": segment[0] may not be empty",
+                "Invalid value: \"a//b\": segment[1] may not be empty",
+            ],
+        );
     }
 }

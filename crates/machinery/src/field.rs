@@ -216,7 +216,8 @@ impl Errors {
     }
 
     pub fn too_long(&mut self, at: &Node, bytes_max: usize) {
-        self.push(FieldError::new(Problem::TooLong, &at.path, "", format!("may not be more than {bytes_max} bytes")));
+        let unit = if bytes_max == 1 { "byte" } else { "bytes" };
+        self.push(FieldError::new(Problem::TooLong, &at.path, "", format!("may not be more than {bytes_max} {unit}")));
     }
 
     pub fn too_many(&mut self, at: &Node, count: usize, count_max: usize) {

@@ -19,3 +19,6 @@ pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod table;
+
+#[cfg(test)]
+mod upstream_tests;

@@ -32,7 +32,12 @@ pub fn dns_subdomain(name: &str) -> Vec<String> {
 pub fn dns_label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     limit(name, LABEL_MAX, &mut problems);
-    if !is_dns_label(name) {
+    if is_dns_label(name) {
+        return problems;
+    }
+    if is_dns_subdomain(name) {
+        problems.push("must not contain dots".into());
+    } else {
         problems.push(format_error(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
              end with an alphanumeric character",
@@ -89,20 +94,28 @@ pub fn qualified_name(name: &str) -> Vec<String> {
     let (prefix, part) = match name.split_once('/') {
         Some((_, rest)) if rest.contains('/') => {
             let optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {} {optional}", words())];
+            return vec![format!("a valid label key {} {optional}", words())];
         }
         Some((prefix, part)) => (Some(prefix), part),
         None => (None, name),
     };
     match prefix {
         Some("") => problems.push("prefix part must be non-empty".into()),
-        Some(prefix) => problems.extend(dns_subdomain(prefix).iter().map(|problem| format!("prefix part {problem}"))),
+        Some(prefix) => {
+            let told = dns_subdomain(prefix).into_iter();
+            // Keys of labels count bytes where names of objects count characters; both mean bytes.
+            let told =
+                told.map(
+                    |problem| if problem == too_long(SUBDOMAIN_MAX) { too_many_bytes(SUBDOMAIN_MAX) } else { problem },
+                );
+            problems.extend(told.map(|problem| format!("prefix part {problem}")));
+        }
         None => {}
     }
     if part.is_empty() {
         problems.push("name part must be non-empty".into());
     } else if part.len() > LABEL_MAX {
-        problems.push(format!("name part {}", too_long(LABEL_MAX)));
+        problems.push(format!("name part {}", too_many_bytes(LABEL_MAX)));
     }
     if !is_qualified(part) {
         problems.push(format!("name part {}", words()));
@@ -112,7 +125,9 @@ pub fn qualified_name(name: &str) -> Vec<String> {
 
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    limit(value, LABEL_MAX, &mut problems);
+    if value.len() > LABEL_MAX {
+        problems.push(too_many_bytes(LABEL_MAX));
+    }
     if !value.is_empty() && !is_qualified(value) {
         problems.push(format_error(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -354,6 +369,10 @@ fn limit(text: &str, bytes_max: usize, problems: &mut Vec<String>) {
     if text.len() > bytes_max {
         problems.push(too_long(bytes_max));
     }
+}
+
+fn too_many_bytes(bytes_max: usize) -> String {
+    format!("must be no more than {bytes_max} bytes")
 }
 
 fn too_long(bytes_max: usize) -> String {

@@ -29,8 +29,6 @@ pub struct Quantity {
 pub enum ParseError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    #[error("unable to parse numeric part of quantity")]
-    Numeric,
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -49,9 +47,7 @@ impl Quantity {
     pub fn parse(text: &str) -> Result<Quantity, ParseError> {
         let parts = split(text)?;
         let (base, exponent, format) = suffix(parts.suffix)?;
-        if parts.whole.is_empty() && parts.fraction.is_empty() {
-            return Err(ParseError::Numeric);
-        }
+        // A sign, a point or a suffix alone is zero, as upstream reads it.
         let mut nanos = scaled(parts.whole, parts.fraction, base, exponent);
         let mut format = format;
         if format == Format::BinarySi {
@@ -358,7 +354,7 @@ mod tests {
             check(text, &format);
         }
         for text in ["m", ".", "-"] {
-            check(text, "error: unable to parse numeric part of quantity");
+            check(text, "0");
         }
         for text in ["1mm", "1Kii", "1e", "1K", "--1"] {
             check(text, "error: unable to parse quantity's suffix");

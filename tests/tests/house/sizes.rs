@@ -6,10 +6,8 @@ const FUNCTION_LINES_MAX: usize = 80;
 const FILE_LINES_MAX: usize = 450;
 
 /// What is longer for now, and why. Nothing is added here.
-const LONG_FILES: &[(&str, &str)] = &[
-    ("crates/machinery/src/cel/eval.rs", "the macros want a file of their own"),
-    ("crates/store/src/conformance.rs", "the one suite of tests that both stores pass"),
-];
+const LONG_FILES: &[(&str, &str)] =
+    &[("crates/store/src/conformance.rs", "the one suite of tests that both stores pass")];
 
 #[test]
 fn no_function_is_long() {
@@ -33,6 +31,9 @@ fn no_file_is_long() {
         "more than {FILE_LINES_MAX} lines; which noun wants a file of its own?\n{}",
         long.join("\n")
     );
+    let idle: Vec<&str> =
+        LONG_FILES.iter().map(|(file, _)| *file).filter(|file| lines(&(*file).to_owned()) <= FILE_LINES_MAX).collect();
+    assert!(idle.is_empty(), "an exception that nobody needs any more goes: {idle:?}");
 }
 
 /// Names and lengths of functions. The code is formatted: a function ends with a brace below its first letter.

@@ -11,6 +11,8 @@ use crate::check;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
 const VALUE_EXPRESSION_BYTES_MAX: usize = 5 * 1024;
+/// A deleted object cannot be changed any more.
+const MUTATED_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 const NOTHING_TO_DO: &str = "validations or auditAnnotations must contain at least one item";
 
 /// What the expressions of a policy may name, beside what each of them may.
@@ -45,9 +47,31 @@ fn conditions(has_params: bool) -> Env<'static> {
     if has_params { env.with("params", Type::Dyn) } else { env }
 }
 
+/// Conditions that were stored may stay as they are, even where they no longer compile.
+fn keeps_conditions(new: &Node, old: &Node) -> bool {
+    let (new, old) = (new.at("spec"), old.at("spec"));
+    ["paramKind", "matchConditions"].into_iter().all(|field| check::same(new.at(field).value, old.at(field).value))
+}
+
 pub(super) fn validating(policy: &Node, errors: &mut Errors) {
+    validating_but(policy, false, errors);
+}
+
+pub(super) fn validating_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validating_but(new, keeps_conditions(new, old), errors);
+}
+
+pub(super) fn mutating(policy: &Node, errors: &mut Errors) {
+    mutating_but(policy, false, errors);
+}
+
+pub(super) fn mutating_update(new: &Node, old: &Node, errors: &mut Errors) {
+    mutating_but(new, keeps_conditions(new, old), errors);
+}
+
+fn validating_but(policy: &Node, keeps_conditions: bool, errors: &mut Errors) {
     let spec = policy.at("spec");
-    let names = common(&spec, errors);
+    let names = common(&spec, keeps_conditions, errors);
     let (validations, annotations) = (spec.at("validations"), spec.at("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         errors.required(&validations, NOTHING_TO_DO);
@@ -57,12 +81,17 @@ pub(super) fn validating(policy: &Node, errors: &mut Errors) {
     for entry in validations.items() {
         validation(&entry, &names, errors);
     }
-    audit_annotations(&annotations, &names, errors);
+    audit_annotations(policy.at("metadata").text("name"), &annotations, &names, errors);
 }
 
-pub(super) fn mutating(policy: &Node, errors: &mut Errors) {
+fn mutating_but(policy: &Node, keeps_conditions: bool, errors: &mut Errors) {
     let spec = policy.at("spec");
-    let names = common(&spec, errors);
+    let names = common(&spec, keeps_conditions, errors);
+    let rules = spec.at("matchConstraints").at("resourceRules");
+    for operation in rules.items().flat_map(|rule| rule.at("operations").items().collect::<Vec<_>>()) {
+        // The rules of all policies have named the item; this names the list.
+        check::one_of_texts(&Node::new(operation.value, rules.at("operations").path), MUTATED_OPERATIONS, errors);
+    }
     let mutations = spec.at("mutations");
     if mutations.is_empty() {
         errors.required(&mutations, "mutations must contain at least one item");
@@ -107,7 +136,7 @@ pub(super) fn mutating(policy: &Node, errors: &mut Errors) {
     }
 }
 
-fn common<'a>(spec: &Node<'a>, errors: &mut Errors) -> Names<'a> {
+fn common<'a>(spec: &Node<'a>, keeps_conditions: bool, errors: &mut Errors) -> Names<'a> {
     let mut names = Names::of(spec);
     let failure = spec.at("failurePolicy");
     match failure.str() {
@@ -127,7 +156,9 @@ fn common<'a>(spec: &Node<'a>, errors: &mut Errors) -> Names<'a> {
         errors.required(&constraints, "");
     }
     let env = conditions(names.has_params).with_authorizer();
-    rules::match_conditions(&spec.at("matchConditions"), &env, errors);
+    if !keeps_conditions {
+        rules::match_conditions(&spec.at("matchConditions"), &env, errors);
+    }
     for variable in spec.each("variables") {
         let name = variable.at("name");
         match name.str().trim() {
@@ -222,7 +253,7 @@ fn validation(entry: &Node, names: &Names, errors: &mut Errors) {
     }
 }
 
-fn audit_annotations(list: &Node, names: &Names, errors: &mut Errors) {
+fn audit_annotations(policy: &str, list: &Node, names: &Names, errors: &mut Errors) {
     if list.len() > AUDIT_ANNOTATIONS_MAX {
         let detail = format!("must not have more than {AUDIT_ANNOTATIONS_MAX} auditAnnotations");
         errors.invalid(list, detail);
@@ -230,14 +261,17 @@ fn audit_annotations(list: &Node, names: &Names, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for annotation in list.items() {
         let key = annotation.at("key");
-        check::required_rule(&key, names::qualified_name, errors);
+        let whole = format!("{policy}/{}", key.str());
+        for problem in names::qualified_name(&whole) {
+            errors.invalid_value(&key.path, &whole.as_str().into(), problem);
+        }
         let value = annotation.at("valueExpression");
         match value.str().trim() {
             "" => errors.required(&value, "valueExpression is not specified"),
             text if text.len() > VALUE_EXPRESSION_BYTES_MAX => {
                 errors.required(&value, format!("must not exceed {VALUE_EXPRESSION_BYTES_MAX} bytes in length"));
             }
-            text => rules::expression(&value, text, &names.env(), Answer::TextOrNull, errors),
+            text => rules::trimmed_expression(&value, text, &names.env(), Answer::TextOrNull, errors),
         }
         if seen.contains(&key.str()) {
             errors.duplicate(&key);

@@ -153,6 +153,16 @@ impl Answer {
     }
 }
 
+/// As `expression`, where blanks around the text are not compiled but shown.
+pub(super) fn trimmed_expression(at: &Node, text: &str, env: &Env, answer: Answer, errors: &mut Errors) {
+    let found = errors.0.len();
+    expression(at, text, env, answer, errors);
+    if errors.0.len() > found && text != at.str() {
+        let detail = errors.0.pop().map(|error| error.detail).unwrap_or_default();
+        errors.invalid(at, detail);
+    }
+}
+
 /// An expression that cannot be compiled, or answers something else, is refused when it is written.
 pub(super) fn expression(at: &Node, text: &str, env: &Env, answer: Answer, errors: &mut Errors) {
     let detail = match Program::check(text, env) {

@@ -9,15 +9,55 @@ use super::rules;
 use crate::{check, webhook_client};
 
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
+const OLD_SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun", "Some", "Unknown"];
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 
+/// What a stored configuration does wrong already may stay so, until somebody mends it.
+#[derive(Default)]
+struct Kept {
+    match_conditions: bool,
+    side_effects: bool,
+    review_versions: bool,
+    names: bool,
+}
+
+impl Kept {
+    fn of(new: &Node, old: &Node) -> Kept {
+        let webhooks = || old.each("webhooks");
+        let effects = |webhook: Node| SIDE_EFFECTS.contains(&webhook.text("sideEffects"));
+        let versions = |webhook: Node| {
+            let list = webhook.at("admissionReviewVersions");
+            list.is_empty() || list.items().any(|version| REVIEW_VERSIONS.contains(&version.str()))
+        };
+        let mut names: Vec<&str> = webhooks().map(|webhook| webhook.text("name")).collect();
+        names.sort_unstable();
+        let conditions =
+            |(new, old): (Node, Node)| check::same(new.at("matchConditions").value, old.at("matchConditions").value);
+        Kept {
+            match_conditions: new.at("webhooks").len() == old.at("webhooks").len()
+                && new.each("webhooks").zip(webhooks()).all(conditions),
+            side_effects: !webhooks().all(effects),
+            review_versions: !webhooks().all(versions),
+            names: names.windows(2).any(|pair| pair[0] == pair[1]),
+        }
+    }
+}
+
 pub(super) fn validate(configuration: &Node, errors: &mut Errors) {
+    validate_but(configuration, &Kept::default(), errors);
+}
+
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate_but(new, &Kept::of(new, old), errors);
+}
+
+fn validate_but(configuration: &Node, kept: &Kept, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for webhook in configuration.each("webhooks") {
-        validate_webhook(&webhook, errors);
-        review_versions(&webhook.at("admissionReviewVersions"), errors);
+        validate_webhook(&webhook, kept, errors);
+        review_versions(&webhook.at("admissionReviewVersions"), kept, errors);
         let name = webhook.at("name");
-        if !name.str().is_empty() {
+        if !name.str().is_empty() && !kept.names {
             if seen.contains(&name.str()) {
                 errors.duplicate(&name);
             }
@@ -26,7 +66,7 @@ pub(super) fn validate(configuration: &Node, errors: &mut Errors) {
     }
 }
 
-fn validate_webhook(webhook: &Node, errors: &mut Errors) {
+fn validate_webhook(webhook: &Node, kept: &Kept, errors: &mut Errors) {
     qualified_domain(&webhook.at("name"), errors);
     for rule in webhook.each("rules") {
         rules::validate_rule(&rule, errors);
@@ -38,10 +78,11 @@ fn validate_webhook(webhook: &Node, errors: &mut Errors) {
         check::one_of(&webhook.at("matchPolicy"), rules::MATCH_POLICIES, errors);
     }
     let effects = webhook.at("sideEffects");
+    let allowed = if kept.side_effects { OLD_SIDE_EFFECTS } else { SIDE_EFFECTS };
     if effects.exists() {
-        check::one_of(&effects, SIDE_EFFECTS, errors)
+        check::one_of(&effects, allowed, errors)
     } else {
-        errors.required(&effects, format!("must specify one of {}", SIDE_EFFECTS.join(", ")))
+        errors.required(&effects, format!("must specify one of {}", allowed.join(", ")))
     }
     let timeout = webhook.at("timeoutSeconds");
     if timeout.int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
@@ -55,7 +96,9 @@ fn validate_webhook(webhook: &Node, errors: &mut Errors) {
     }
     webhook_client::client_config(&webhook.at("clientConfig"), errors);
     let env = Env::of_admission(Type::Dyn).with_authorizer();
-    rules::match_conditions(&webhook.at("matchConditions"), &env, errors);
+    if !kept.match_conditions {
+        rules::match_conditions(&webhook.at("matchConditions"), &env, errors);
+    }
 }
 
 /// A name with at least three segments, so that it belongs to somebody.
@@ -72,7 +115,7 @@ fn qualified_domain(name: &Node, errors: &mut Errors) {
     }
 }
 
-fn review_versions(versions: &Node, errors: &mut Errors) {
+fn review_versions(versions: &Node, kept: &Kept, errors: &mut Errors) {
     let known = REVIEW_VERSIONS.join(", ");
     if versions.is_empty() {
         errors.required(versions, format!("must specify one of {known}"));
@@ -87,7 +130,7 @@ fn review_versions(versions: &Node, errors: &mut Errors) {
         seen.push(version.str());
         check::rule(&version, names::dns1035_label(version.str()), errors);
     }
-    if !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
+    if !kept.review_versions && !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
         errors.invalid(versions, format!("must include at least one of {known}"));
     }
 }

@@ -5,6 +5,7 @@ use machinery::names;
 use machinery::node::Node;
 
 const SIGNER_MAX: usize = 571;
+const DOMAIN_MAX: usize = 253;
 
 /// `example.com/signer-name`.
 pub(super) fn name(signer: &Node, errors: &mut Errors) {
@@ -18,25 +19,25 @@ pub(super) fn name(signer: &Node, errors: &mut Errors) {
         errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
         return;
     };
-    if domain.is_empty() || path.is_empty() {
-        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
-        return;
+    if domain.len() > DOMAIN_MAX {
+        errors.too_long(signer, DOMAIN_MAX);
     }
+    labels(signer, domain, names::dns_label, errors);
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.invalid_value(&signer.path, &(*domain).into(), detail);
+    }
+    labels(signer, path, names::dns_subdomain, errors);
     if name.len() > SIGNER_MAX {
         errors.too_long(signer, SIGNER_MAX);
-        return;
     }
-    for problem in names::dns_subdomain(domain) {
-        errors.invalid_value(&signer.path, &(*domain).into(), format!("validating label {domain:?}: {problem}"));
-    }
-    if domain.split('.').count() < 2 {
-        errors.invalid_value(
-            &signer.path,
-            &(*domain).into(),
-            "should be a domain with at least two segments separated by dots",
-        );
-    }
-    for problem in names::dns_subdomain(path) {
-        errors.invalid_value(&signer.path, &(*path).into(), format!("validating label {path:?}: {problem}"));
+}
+
+/// The first part between dots that breaks the rule tells; more would only repeat it.
+fn labels(signer: &Node, segment: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+    let bad = segment.split('.').map(|label| (label, rule(label))).find(|(_, problems)| !problems.is_empty());
+    let Some((label, problems)) = bad else { return };
+    for problem in problems {
+        errors.invalid_value(&signer.path, &segment.into(), format!("validating label {label:?}: {problem}"));
     }
 }

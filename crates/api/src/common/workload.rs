@@ -117,8 +117,9 @@ pub fn counts(errors: &mut Errors, status: &Node, fields: &[&'static str]) {
 /// Counts in a status that are parts of another count.
 pub(crate) fn at_most(errors: &mut Errors, status: &Node, fields: &[&'static str], whole: &str, name: &str) {
     for field in fields {
-        if status.number(field).unwrap_or(0) > status.number(whole).unwrap_or(0) {
-            errors.invalid(&status.at(field), format!("cannot be greater than {name}"));
+        let count = status.number(field).unwrap_or(0);
+        if count > status.number(whole).unwrap_or(0) {
+            errors.invalid_value(&status.at(field).path, &count.into(), format!("cannot be greater than {name}"));
         }
     }
 }

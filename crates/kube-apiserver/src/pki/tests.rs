@@ -243,7 +243,7 @@ async fn a_certificate_by_name() {
     let other = pair.der().unwrap().to_vec();
     let own = material.leaf(Leaf::Serving);
     let named = NamedPair { pair, names: Vec::new() };
-    let serving = Arc::new(ServingCertificate::with_named(own, &[named.clone()]).unwrap());
+    let serving = Arc::new(ServingCertificate::with_named(own, std::slice::from_ref(&named)).unwrap());
     let authorities = Arc::new(material.credentials(true).client_authorities().unwrap());
     let acceptor = |settings: &TlsSettings| {
         TlsAcceptor::from(Arc::new(server_config(serving.clone(), &authorities, settings).unwrap()))

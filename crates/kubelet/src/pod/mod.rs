@@ -27,7 +27,7 @@ mod security;
 mod start;
 mod writer;
 #[cfg(test)]
-pub mod fake_runtime;
+pub(crate) mod fake_runtime;
 #[cfg(test)]
 mod tests;
 

@@ -200,8 +200,8 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
         ("double", Val::Uint(number)) => Ok(Val::Double(*number as f64)),
         ("double", Val::Text(text)) => text.parse().map(Val::Double).map_err(|_| bad("string")),
         ("bool", Val::Text(text)) => match text.as_ref() {
-            "true" | "True" | "TRUE" | "t" | "1" => Ok(Val::Bool(true)),
-            "false" | "False" | "FALSE" | "f" | "0" => Ok(Val::Bool(false)),
+            "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(Val::Bool(true)),
+            "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(Val::Bool(false)),
             _ => Err(bad("string")),
         },
         ("bytes", Val::Text(text)) => Ok(Val::Bytes(text.as_bytes().into())),
@@ -226,7 +226,8 @@ fn quantities<'a>(own: Quantity, name: &str, values: &[Val<'a>]) -> Option<Outco
     Some(Ok(match (name, values) {
         ("isInteger", []) => Val::Bool(own.is_whole()),
         ("asInteger", []) => {
-            if own.is_whole() {
+            // A number that is cut off at the largest is no such integer.
+            if own.is_whole() && own.value() != i64::MAX {
                 Val::Int(own.value())
             } else {
                 return Some(Err(EvalError::Failed("cannot convert value to integer".into())));

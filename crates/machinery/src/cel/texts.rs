@@ -162,6 +162,8 @@ fn by_position<'a>(text: &str, name: &str, values: &[Val<'a>]) -> Outcome<'a> {
             }
         }
         ("indexOf", [Val::Text(part)]) => Ok(Val::Int(find(part, Box::new(0..=signs.len())))),
+        // Behind the end there is nothing to find.
+        ("indexOf" | "lastIndexOf", [Val::Text(_), Val::Int(from)]) if *from > signs.len() as i64 => Ok(Val::Int(-1)),
         ("indexOf", [Val::Text(part), from]) => Ok(Val::Int(find(part, Box::new(place(from)?..=signs.len())))),
         ("lastIndexOf", [Val::Text(part)]) => Ok(Val::Int(find(part, Box::new((0..=signs.len()).rev())))),
         ("lastIndexOf", [Val::Text(part), from]) => Ok(Val::Int(find(part, Box::new((0..=place(from)?).rev())))),

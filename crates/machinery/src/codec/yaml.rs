@@ -46,15 +46,23 @@ fn line_shown(line: usize) -> String {
 
 pub fn parse(body: &[u8]) -> Result<Decoded, YamlError> {
     let text = str::from_utf8(body).map_err(|_| YamlError::Encoding)?;
+    let text = text.trim_start_matches('\u{feff}');
+    let unfinished = (!text.ends_with('\n')).then(|| text.chars().count());
     let mut builder = Builder::default();
-    for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
+    for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
         let line = span.start.line();
         match event {
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
             // Only the first document is read.
             Event::StreamEnd | Event::DocumentEnd => break,
-            Event::Scalar(text, style, anchor, tag) => builder.scalar(&text, style, anchor, tag.as_deref(), line)?,
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                let is_cut = is_block && unfinished.is_some_and(|end| span.end.index() >= end);
+                // A last line without a line break has none to keep.
+                let text = if is_cut { text.strip_suffix('\n').unwrap_or(&text) } else { &*text };
+                builder.scalar(text, style, anchor, tag.as_deref(), line)?
+            }
             Event::Alias(anchor) => builder.alias(anchor, line)?,
             Event::SequenceStart(anchor, _) => builder.open(Frame::List { anchor, items: Vec::new() })?,
             Event::MappingStart(anchor, _) => builder.open(Frame::Map { anchor, map: Mapping::default() })?,

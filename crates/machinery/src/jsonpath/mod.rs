@@ -84,6 +84,10 @@ pub enum Error {
     NotFound(String),
     #[error("{0} is not array or slice")]
     NotAnArray(&'static str),
+    #[error("starting index {first} is greater than ending index {last}")]
+    Backwards { first: i64, last: i64 },
+    #[error("step must be > 0")]
+    Step,
     #[error("array index out of bounds: index {index}, length {length}")]
     OutOfBounds { index: i64, length: i64 },
 }

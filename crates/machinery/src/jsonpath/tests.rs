@@ -48,7 +48,7 @@ fn expressions_print_what_they_find() {
     check("{..name}", "a b");
     check("{.nothing.here}", "");
     check("{.items[0].tags}", r#"["x","y"]"#);
-    check("{.items[1].tags[0]}", "");
+    check("{.items[1].tags[:]}", "");
     check("{$.kind}", "List");
     check("{kind} {1}", "List 1");
     check("plain", "plain");
@@ -79,6 +79,11 @@ fn a_path_that_does_not_fit_is_an_error() {
     };
     check("{.items[9].name}", "array index out of bounds: index 9, length 2");
     check("{.kind[0]}", "string is not array or slice");
+    check("{.n[0]}", "int64 is not array or slice");
+    check("{.items[1].tags[0]}", "array index out of bounds: index 0, length 0");
+    check("{.items[0:5].name}", "array index out of bounds: index 4, length 2");
+    check("{.items[1:0].name}", "starting index 1 is greater than ending index 0");
+    check("{.items[::-1].name}", "step must be > 0");
     check("{.labels[0]}", "map[string]interface {} is not array or slice");
 }
 

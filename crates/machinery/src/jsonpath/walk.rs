@@ -108,16 +108,26 @@ fn slice(
     by: Option<i64>,
 ) -> Result<impl Iterator<Item = &Value>, Error> {
     let length = items.len() as i64;
-    let single = by == Some(0);
+    let single = by == Some(0) && from.is_some() && to.is_none();
     let place = |at: i64| if at < 0 { at + length } else { at };
     let first = place(from.unwrap_or(0));
     let last = if single { first + 1 } else { to.map_or(length, place) };
-    // Nothing is out of the bounds of an empty list.
-    if single && length > 0 && !(0..length).contains(&first) {
-        return Err(Error::OutOfBounds { index: first, length });
+    // Who asks for nothing gets it, from an empty list, too.
+    if first != last {
+        if !(0..length).contains(&first) {
+            return Err(Error::OutOfBounds { index: first, length });
+        }
+        if !(0..=length).contains(&last) {
+            return Err(Error::OutOfBounds { index: last - 1, length });
+        }
+        if first > last {
+            return Err(Error::Backwards { first, last });
+        }
+        if !single && by.is_some_and(|step| step <= 0) {
+            return Err(Error::Step);
+        }
     }
     let step = by.filter(|step| *step > 0).unwrap_or(1) as usize;
-    let (first, last) = (first.clamp(0, length), last.clamp(0, length));
     Ok((first..last).step_by(step).map(|at| &items[at as usize]))
 }
 
@@ -181,6 +191,7 @@ fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",
         Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
         Value::Number(_) => "float64",
         Value::Object(_) => "map[string]interface {}",
         Value::Null | Value::Array(_) => "interface {}",

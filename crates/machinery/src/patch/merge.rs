@@ -25,7 +25,7 @@ pub fn apply(document: &mut Value, patch: &Value) -> Result<(), MergePatchError>
 
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
-        *target = patch.clone();
+        *target = without_nulls(patch);
         return;
     };
     if !target.is_object() {
@@ -46,6 +46,18 @@ fn merge(target: &mut Value, patch: &Value) {
                 }
             },
         }
+    }
+}
+
+/// Nulls of objects in a list that replaces another are taken as removals, too; nulls of the list itself stay.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<Map<_, _>>().into()
+        }
+        other => other.clone(),
     }
 }
 

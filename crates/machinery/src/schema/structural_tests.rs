@@ -149,7 +149,7 @@ fn bounds() {
         json!("é"),
         &["spec: Invalid value: \"é\": spec in body should be at least 2 chars long"],
     );
-    check(json!({"type": "string", "maxLength": 1}), json!("ab"), &["spec: Too long: may not be more than 1 bytes"]);
+    check(json!({"type": "string", "maxLength": 1}), json!("ab"), &["spec: Too long: may not be more than 1 byte"]);
     check(
         json!({"type": "string", "pattern": "^a+$"}),
         json!("b"),
@@ -247,7 +247,7 @@ fn what_an_update_leaves_alone_is_not_held_against_it() {
         json!({"a": "long", "b": "y", "list": [{"name": "y"}, {"name": "x", "size": 5}]}),
         &[],
     );
-    check_update(spec, Some(old), json!({"a": "longer"}), &["spec.a: Too long: may not be more than 1 bytes"]);
+    check_update(spec, Some(old), json!({"a": "longer"}), &["spec.a: Too long: may not be more than 1 byte"]);
 }
 
 #[test]

@@ -120,13 +120,13 @@ impl Validation<'_> {
 
     fn text(&mut self, text: &str, values: &Values) {
         let length = text.chars().count() as u64;
+        // Of these three, upstream tells the first that is broken.
         if let Some(max) = values.length_max.filter(|max| length > *max) {
-            self.push(Problem::TooLong, String::new(), format!("may not be more than {max} bytes"));
-        }
-        if let Some(min) = values.length_min.filter(|min| length < *min) {
+            let unit = if max == 1 { "byte" } else { "bytes" };
+            self.push(Problem::TooLong, String::new(), format!("may not be more than {max} {unit}"));
+        } else if let Some(min) = values.length_min.filter(|min| length < *min) {
             self.invalid(text, format!("should be at least {min} chars long"));
-        }
-        if let Some(pattern) = &values.pattern {
+        } else if let Some(pattern) = &values.pattern {
             match pattern.matches(text) {
                 Ok(true) => {}
                 Ok(false) => self.invalid(text, format!("should match '{}'", pattern.text)),

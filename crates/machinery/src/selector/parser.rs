@@ -112,8 +112,9 @@ impl Parser {
         match self.peek() {
             (Token::Identifier | Token::Comma, _) => {}
             (Token::Closed, _) => {
+                // Nothing between parentheses is one empty value.
                 self.next();
-                return Ok(Vec::new());
+                return Ok(vec![String::new()]);
             }
             (_, text) => return Err(unexpected(text, "',', ')' or identifier")),
         }

@@ -20,7 +20,7 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults: defaults::policy,
     validate: policy::mutating,
-    validate_update: |new, _old, errors| policy::mutating(new, errors),
+    validate_update: policy::mutating_update,
     row: print::mutating_policy,
     ..Kind::COMMON
 };

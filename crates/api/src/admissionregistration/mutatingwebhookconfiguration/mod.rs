@@ -20,7 +20,7 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults: defaults::mutating_webhooks,
     validate: webhook::validate,
-    validate_update: |new, _old, errors| webhook::validate(new, errors),
+    validate_update: webhook::validate_update,
     row: print::webhooks,
     ..Kind::COMMON
 };

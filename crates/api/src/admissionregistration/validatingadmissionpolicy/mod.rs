@@ -23,7 +23,7 @@ pub(crate) static KIND: Kind = Kind {
     defaults: defaults::policy,
     prepare_create: status::set_empty,
     validate: policy::validating,
-    validate_update: |new, _old, errors| policy::validating(new, errors),
+    validate_update: policy::validating_update,
     row: print::validating_policy,
     ..Kind::COMMON
 };

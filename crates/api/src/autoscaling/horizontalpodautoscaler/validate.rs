@@ -14,7 +14,23 @@ const PERIOD_SECONDS_MAX: i64 = 1800;
 
 const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-type Rule = fn(&Node, &mut Errors);
+type Rule = fn(&Node, &Kept, &mut Errors);
+
+/// What a stored autoscaler does wrong already may stay so.
+#[derive(Default)]
+struct Kept {
+    described_versions: bool,
+}
+
+impl Kept {
+    fn of(old_spec: &Node) -> Kept {
+        let is_bad = |metric: Node| {
+            let described = metric.at("object").at("describedObject");
+            described.text("apiVersion").matches('/').count() > 1
+        };
+        Kept { described_versions: old_spec.each("metrics").any(is_bad) }
+    }
+}
 
 /// The kinds of metrics in upstream's order of checks: type, field, rule.
 const SOURCES: [(&str, &str, Rule); 5] = [
@@ -51,8 +67,9 @@ pub(super) fn validate_update(autoscaler: &Node, old: &Node, errors: &mut Errors
     let group = if before.exists() && same("apiVersion") && same("kind") { Group::Any } else { Group::Needed };
     reference(&target, group, errors);
     let metrics = spec.at("metrics");
+    let kept = Kept::of(&old);
     for entry in metrics.items() {
-        metric(&entry, errors);
+        metric(&entry, &kept, errors);
     }
     let counts_without_pods = |metric: Node| ["Object", "External"].contains(&metric.text("type"));
     if min.int() == Some(0) && !metrics.items().any(counts_without_pods) {
@@ -98,13 +115,13 @@ fn reference(reference: &Node, group: Group, errors: &mut Errors) {
     errors.invalid_value(&version.path, &version.str().into(), problem);
 }
 
-fn metric(metric: &Node, errors: &mut Errors) {
+fn metric(metric: &Node, kept: &Kept, errors: &mut Errors) {
     let kind = metric.at("type");
     check::required(&kind, "must specify a metric source type", errors);
     check::one_of_texts(&kind, TYPES, errors);
     let present: Vec<_> = SOURCES.iter().filter(|(_, field, _)| metric.has(field)).collect();
     if let Some((_, field, check_source)) = present.first() {
-        check_source(&metric.at(field), errors);
+        check_source(&metric.at(field), kept, errors);
     }
     let expected = match SOURCES.iter().find(|(name, _, _)| *name == kind.str()) {
         Some((_, field, _)) => {
@@ -126,8 +143,9 @@ fn metric(metric: &Node, errors: &mut Errors) {
     }
 }
 
-fn object(source: &Node, errors: &mut Errors) {
-    reference(&source.at("describedObject"), Group::Free, errors);
+fn object(source: &Node, kept: &Kept, errors: &mut Errors) {
+    let group = if kept.described_versions { Group::Any } else { Group::Free };
+    reference(&source.at("describedObject"), group, errors);
     identifier(&source.at("metric"), errors);
     let target = source.at("target");
     validate_target(&target, errors);
@@ -136,7 +154,7 @@ fn object(source: &Node, errors: &mut Errors) {
     }
 }
 
-fn external(source: &Node, errors: &mut Errors) {
+fn external(source: &Node, _kept: &Kept, errors: &mut Errors) {
     identifier(&source.at("metric"), errors);
     let target = source.at("target");
     validate_target(&target, errors);
@@ -151,7 +169,7 @@ fn external(source: &Node, errors: &mut Errors) {
     }
 }
 
-fn pods(source: &Node, errors: &mut Errors) {
+fn pods(source: &Node, _kept: &Kept, errors: &mut Errors) {
     identifier(&source.at("metric"), errors);
     let target = source.at("target");
     validate_target(&target, errors);
@@ -160,12 +178,12 @@ fn pods(source: &Node, errors: &mut Errors) {
     }
 }
 
-fn resource(source: &Node, errors: &mut Errors) {
+fn resource(source: &Node, _kept: &Kept, errors: &mut Errors) {
     check::required(&source.at("name"), "must specify a resource name", errors);
     resource_target(&source.at("target"), errors);
 }
 
-fn container_resource(source: &Node, errors: &mut Errors) {
+fn container_resource(source: &Node, _kept: &Kept, errors: &mut Errors) {
     let name = source.at("name");
     match name.str() {
         "" => errors.required(&name, "must specify a resource name"),

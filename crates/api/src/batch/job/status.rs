@@ -136,7 +136,7 @@ fn transitions(errors: &mut Errors, new: &Node, old: &Node) {
     }
     let (start, earlier) = (status.at("startTime"), before.at("startTime"));
     if earlier.exists() && start.value != earlier.value && !new.at("spec").flag("suspend") {
-        errors.required(&start, "startTime cannot be removed for unsuspended job");
+        errors.invalid(&start, "field is immutable for unsuspended job once set");
     }
 }
 

@@ -55,17 +55,21 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
     if expiration.int().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
         errors.invalid(&expiration, "may not specify a duration less than 600 seconds (10 minutes)");
     }
-    status_rules(object, errors);
+    status_rules(object, None, errors);
 }
 
-/// What no status may say, whoever writes it.
-fn status_rules(object: &Node, errors: &mut Errors) {
+/// What no status may say, whoever writes it. A certificate that was stored before is not looked at again.
+fn status_rules(object: &Node, old: Option<&Node>, errors: &mut Errors) {
     let status = object.at("status");
     conditions(&status.at("conditions"), errors);
     let certificate = status.at("certificate");
-    if !certificate.str().is_empty()
-        && let Err(problem) = pem::certificates(&STANDARD.decode(certificate.str()).unwrap_or_default())
-    {
+    let problem = |text: &str| {
+        let bytes = STANDARD.decode(text).unwrap_or_default();
+        if text.is_empty() { None } else { pem::certificates(&bytes).err() }
+    };
+    let stays = old.map(|old| old.at("status").text("certificate"));
+    let stays = stays.is_some_and(|before| before == certificate.str() || problem(before).is_some());
+    if let Some(problem) = problem(certificate.str()).filter(|_| !stays) {
         let detail = problem.to_string();
         errors.push(FieldError::new(Problem::Invalid, &certificate.path, "\"<certificate data>\"", detail));
     }
@@ -84,13 +88,13 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
 
 /// A write to `approval`: approvers decide, they do not issue.
 pub fn validate_approval(new: &Node, old: &Node, errors: &mut Errors) {
-    status_rules(new, errors);
+    status_rules(new, Some(old), errors);
     changes(new, old, Allowed { decisions: true, certificate: false }, errors);
 }
 
 /// A write to `status`: signers issue, they do not decide.
 pub fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
-    status_rules(new, errors);
+    status_rules(new, Some(old), errors);
     changes(new, old, Allowed { decisions: false, certificate: true }, errors);
 }
 

@@ -11,7 +11,7 @@ pub(super) fn os(errors: &mut Errors, spec: &Node) {
         return;
     }
     match os.text("name") {
-        "" => errors.required(&os.at("name"), "cannot be empty"),
+        "" => errors.required(&os.at("name"), ""),
         "linux" => linux(errors, spec),
         "windows" => windows(errors, spec),
         name => {
@@ -106,7 +106,7 @@ pub(super) fn host_process(errors: &mut Errors, spec: &Node) {
         errors.invalid_value(
             &spec.path,
             &"".into(),
-            "If pod contains any hostProcess containers then all containers in the pod must be hostProcess containers",
+            "If pod contains any hostProcess containers then all containers must be HostProcess containers",
         );
     }
 }

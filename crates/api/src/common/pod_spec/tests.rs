@@ -296,7 +296,7 @@ fn names_and_network() {
             "spec.dnsConfig.nameservers[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or \
          2001:db8::ffff)",
             "spec.dnsConfig.searches[2]: Invalid value: \"-\": a lowercase RFC 1123 subdomain must consist of lower case \
-         alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
+         alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. \
          'example.com', regex used for validation is \
          '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
         ],

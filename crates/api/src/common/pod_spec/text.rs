@@ -129,6 +129,24 @@ pub(crate) fn go_struct(value: &Value, fields: &[(&str, &str)]) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
+/// Terms of a node selector under their Go names.
+pub(crate) fn go_terms(terms: &Value) -> String {
+    go_list(terms, go_term)
+}
+
+pub(crate) fn go_term(term: &Value) -> String {
+    let requirement = |one: &Value| go_struct(one, &[("Key", "key"), ("Operator", "operator"), ("Values", "values")]);
+    let [expressions, fields] = ["matchExpressions", "matchFields"].map(|field| go_list(&term[field], requirement));
+    format!(r#"{{"MatchExpressions":{expressions},"MatchFields":{fields}}}"#)
+}
+
+fn go_list(list: &Value, show: impl Fn(&Value) -> String) -> String {
+    match list.as_array() {
+        Some(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(",")),
+        None => "null".into(),
+    }
+}
+
 /// The names in a list of objects, such as containers.
 pub fn names_in(list: &Node) -> BTreeSet<String> {
     list.items().map(|item| item.text("name").to_string()).collect()

@@ -14,7 +14,7 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_ADVICE: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
-const APPARMOR_ADVICE: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+pub(crate) const APPARMOR_ADVICE: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
 const ANNOTATIONS: &[(&str, &str)] = &[
     (

@@ -13,6 +13,11 @@ const MESSAGE_MAX: usize = 1024;
 
 /// Events with a time of their own are of the new kind, and must say who reports what.
 pub(crate) fn validate(event: &Node, errors: &mut Errors) {
+    validate_reported_by("reportingComponent", event, errors);
+}
+
+/// The field that says who reports has a name of its own in each group.
+pub(crate) fn validate_reported_by(reporter: &'static str, event: &Node, errors: &mut Errors) {
     let namespace = event.value.namespace();
     let object = event.at("involvedObject").at("namespace");
     let fits = match (object.str(), event.has("eventTime")) {
@@ -25,8 +30,7 @@ pub(crate) fn validate(event: &Node, errors: &mut Errors) {
         check::invalid_text(&object, "does not match event.namespace", errors);
     }
     if event.has("eventTime") {
-        // The internal name of `reportingComponent` stands in the messages.
-        let controller = Node::new(event.at("reportingComponent").value, Path::new("reportingController"));
+        let controller = Node::new(event.at("reportingComponent").value, Path::new(reporter));
         check::required_text(&controller, errors);
         check::text(&controller, names::qualified_name(controller.str()), errors);
         for field in ["reportingInstance", "action", "reason"] {

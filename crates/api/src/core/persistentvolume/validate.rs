@@ -7,6 +7,7 @@ use machinery::object::Meta;
 use serde_json::{Map, Value};
 
 use super::sources::{self, SOURCES};
+use crate::common::pod_spec::text::go_terms;
 use crate::core::{check, resources, selectors};
 
 pub(super) fn validate(volume: &Node, errors: &mut Errors) {
@@ -99,7 +100,16 @@ fn modes(spec: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    validate(new, errors);
+    let is_value = |error: &FieldError| error.field.contains(".nodeSelectorTerms[") && error.field.contains(".values[");
+    let mut found = Errors::default();
+    validate(new, &mut found);
+    if found.0.iter().any(is_value) {
+        // Label values that an older server took may stay.
+        let mut before = Errors::default();
+        validate(&Node::root(old.value), &mut before);
+        found.0.retain(|error| !(is_value(error) && before.0.iter().any(is_value)));
+    }
+    errors.0.append(&mut found.0);
     let (new, old) = (new.at("spec"), old.at("spec"));
     let (mut after, before) = (source_fields(&new), source_fields(&old));
     // The secret for growing a volume may be added later, once.
@@ -126,7 +136,15 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (affinity, before) = (new.at("nodeAffinity"), old.at("nodeAffinity"));
     if before.exists() && affinity.value != before.value && !only_renamed_labels(affinity.value, before.value) {
         let detail = "field is immutable, except for updating from beta label to GA";
-        errors.invalid_value(&Path::new("nodeAffinity"), affinity.value, detail);
+        let terms = affinity.at("required").at("nodeSelectorTerms");
+        let shown = if affinity.has("required") {
+            format!(r#"{{"Required":{{"NodeSelectorTerms":{}}}}}"#, go_terms(terms.value))
+        } else if affinity.exists() {
+            r#"{"Required":null}"#.to_owned()
+        } else {
+            "null".to_owned()
+        };
+        errors.push(FieldError::new(Problem::Invalid, Path::new("nodeAffinity"), shown, detail));
     }
     let class = new.at("volumeAttributesClassName");
     if old.has("volumeAttributesClassName") && !class.exists() {

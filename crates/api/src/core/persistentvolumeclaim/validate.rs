@@ -19,6 +19,14 @@ pub(super) fn validate(claim: &Node, errors: &mut Errors) {
 
 /// Also for claims inside templates.
 pub fn spec(spec: &Node, errors: &mut Errors) {
+    spec_from(spec, None, errors);
+}
+
+/// Groups of sources that a stored claim has wrong already may stay so.
+fn spec_from(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
+    let is_bad =
+        |source: Node| !source.text("apiGroup").is_empty() && !names::dns_subdomain(source.text("apiGroup")).is_empty();
+    let keeps_groups = old.is_some_and(|old| is_bad(old.at("dataSource")) || is_bad(old.at("dataSourceRef")));
     let modes = spec.at("accessModes");
     if modes.is_empty() {
         errors.required(&modes, "at least 1 access mode is required");
@@ -34,7 +42,7 @@ pub fn spec(spec: &Node, errors: &mut Errors) {
     if mode.exists() {
         check::one_of(&mode, &["Block", "Filesystem"], errors);
     }
-    data_sources(spec, errors);
+    data_sources(spec, keeps_groups, errors);
     let attributes = spec.at("volumeAttributesClassName");
     if !attributes.str().is_empty() {
         check::text(&attributes, names::dns_subdomain(attributes.str()), errors);
@@ -49,11 +57,11 @@ fn storage_request(spec: &Node, errors: &mut Errors) {
     if request.exists() { resources::positive(&request, errors) } else { errors.required(&request, "") }
 }
 
-fn data_sources(spec: &Node, errors: &mut Errors) {
+fn data_sources(spec: &Node, keeps_groups: bool, errors: &mut Errors) {
     let (source, reference) = (spec.at("dataSource"), spec.at("dataSourceRef"));
     for node in [&source, &reference] {
         if node.exists() {
-            data_source(node, errors);
+            data_source(node, keeps_groups, errors);
         }
     }
     let namespace = reference.at("namespace");
@@ -73,7 +81,7 @@ fn data_sources(spec: &Node, errors: &mut Errors) {
     errors.push(FieldError::new(Problem::Invalid, &spec.path, "{}", detail));
 }
 
-fn data_source(node: &Node, errors: &mut Errors) {
+fn data_source(node: &Node, keeps_groups: bool, errors: &mut Errors) {
     check::required_text(&node.at("name"), errors);
     check::required_text(&node.at("kind"), errors);
     let group = node.at("apiGroup");
@@ -82,14 +90,14 @@ fn data_source(node: &Node, errors: &mut Errors) {
             let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
             errors.invalid_value(&node.path, &json!(node.text("kind")), detail);
         }
-    } else {
+    } else if !keeps_groups {
         check::text(&group, names::dns_subdomain(group.str()), errors);
     }
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    validate(new, errors);
     let (after, before) = (new.at("spec"), old.at("spec"));
+    spec_from(&after, Some(&before), errors);
     let (mut allowed, mut stored) = (after.value.clone(), before.value.clone());
     if before.text("volumeName").is_empty() {
         copy(&mut stored, after.value, "volumeName");
@@ -138,7 +146,7 @@ fn storage_class(new: &Node, old: &Node, allowed: &mut Value, errors: &mut Error
     let class = new.at("spec").text("storageClassName");
     let moved = set_now && annotation == Some(class) && new_annotation.is_none_or(|value| Some(value) == annotation);
     if !moved && new_annotation.unwrap_or("") != annotation.unwrap_or("") {
-        let path = Path::new("metadata").child("annotations").key(CLASS_ANNOTATION);
+        let path = Path::new("metadata").child("annotations").child(CLASS_ANNOTATION);
         errors.invalid_value(&path, &json!(new_annotation.unwrap_or("")), check::IMMUTABLE);
     }
     if set_now && annotation.is_none_or(|value| value == class) {

@@ -21,6 +21,7 @@ pub(super) fn prepare_create(pod: &mut Value) {
         }]);
     }
     pod["status"] = status;
+    app_armor_from_annotations(pod);
     let labels = pod.pointer("/metadata/labels").cloned().unwrap_or(Value::Null);
     selectors_from_label_keys(&mut pod["spec"], &labels);
 }
@@ -34,6 +35,53 @@ pub(super) fn prepare_status(new: &mut Value, old: &Value) {
     let class = old.pointer("/status/qosClass").cloned();
     if let (Some(class), Some(status)) = (class, new.get_mut("status").and_then(Value::as_object_mut)) {
         status.entry("qosClass").or_insert(class);
+    }
+}
+
+const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The annotations of older clients become fields, unless the container or the whole pod says the same or more.
+fn app_armor_from_annotations(pod: &mut Value) {
+    if pod.pointer("/spec/os/name").is_some_and(|name| name == "windows") {
+        return;
+    }
+    let annotations = pod.pointer("/metadata/annotations").cloned().unwrap_or_default();
+    let of_pod = pod.pointer("/spec/securityContext/appArmorProfile").cloned();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let name = container["name"].as_str().unwrap_or_default();
+            let wanted = annotations.get(format!("{APP_ARMOR_ANNOTATION}{name}")).and_then(Value::as_str);
+            let has_own = container.pointer("/securityContext/appArmorProfile").is_some();
+            let Some(profile) = wanted.and_then(app_armor_profile).filter(|_| !has_own) else { continue };
+            if of_pod.as_ref() != Some(&profile) {
+                machinery::object::child_mut(container, "securityContext").insert("appArmorProfile".into(), profile);
+            }
+        }
+    }
+}
+
+/// By now the field says the same as the annotation, so a client that sent both is told, too, whom upstream would not tell.
+fn app_armor_warnings(pod: &Value) -> Vec<String> {
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let containers = lists.iter().flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    let keys = containers.filter_map(|container| {
+        let key = format!("{APP_ARMOR_ANNOTATION}{}", container["name"].as_str()?);
+        let profile = app_armor_profile(pod.pointer("/metadata/annotations")?.get(&key)?.as_str()?)?;
+        (container.pointer("/securityContext/appArmorProfile")? == &profile).then_some(key)
+    });
+    keys.map(|key| format!("metadata.annotations[{key}]: {}", spec_warnings::APPARMOR_ADVICE)).collect()
+}
+
+fn app_armor_profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => {
+            let profile =
+                annotation.strip_prefix("localhost/").filter(|name| !name.is_empty() && *name == name.trim())?;
+            Some(json!({"type": "Localhost", "localhostProfile": profile}))
+        }
     }
 }
 
@@ -86,6 +134,7 @@ pub(super) fn warnings(pod: &Value, old: Option<&Value>) -> Vec<String> {
             problems.join(" ")
         ));
     }
+    out.extend(app_armor_warnings(pod));
     out.extend(spec_warnings::pod("", pod));
     out
 }

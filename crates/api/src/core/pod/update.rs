@@ -1,13 +1,13 @@
 //! Which changes of a Pod are allowed: by an ordinary update, of its ephemeral containers, of its resources.
 
-use machinery::field::Errors;
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::{Value, json};
 
 use super::qos;
 use super::validate::metadata_and_spec;
 use crate::common::diff::diff;
-use crate::common::pod_spec::scheduling;
+use crate::common::pod_spec::{scheduling, text};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -16,8 +16,24 @@ const REFUSAL: &str = "pod updates may not change fields other than \
     additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
     previously negative)";
 
+/// Label values of node affinity and policies of resizes that an older server took may stay where the stored pod has them.
+fn kept_metadata_and_spec(new: &Node, old: &Node, errors: &mut Errors) {
+    let is_value = |error: &FieldError| error.field.contains(".nodeSelectorTerms[") && error.field.contains(".values[");
+    let is_policy =
+        |error: &FieldError| error.field.contains(".resizePolicy[") && error.field.ends_with(".restartPolicy");
+    let mut found = Errors::default();
+    metadata_and_spec(new, &mut found);
+    if found.0.iter().any(|error| is_value(error) || is_policy(error)) {
+        let mut before = Errors::default();
+        metadata_and_spec(&Node::root(old.value), &mut before);
+        let (values, policies) = (before.0.iter().any(is_value), before.0.iter().any(is_policy));
+        found.0.retain(|error| !(values && is_value(error) || policies && is_policy(error)));
+    }
+    errors.0.append(&mut found.0);
+}
+
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    metadata_and_spec(new, errors);
+    kept_metadata_and_spec(new, old, errors);
     annotation_updates(new, old, errors);
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
     for list in ["containers", "initContainers"] {
@@ -197,7 +213,9 @@ fn narrowed(new: &Node, old: &Value, errors: &mut Errors) {
     let Some(before) = before else { return };
     let terms = new.at(REQUIRED).at("nodeSelectorTerms");
     if terms.len() != before.len() {
-        return errors.invalid(&terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed");
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        errors.push(FieldError::new(Problem::Invalid, &terms.path, text::go_terms(terms.value), detail));
+        return;
     }
     for (term, before) in terms.items().zip(before) {
         for list in ["matchExpressions", "matchFields"] {
@@ -207,7 +225,8 @@ fn narrowed(new: &Node, old: &Value, errors: &mut Errors) {
             // A term that says nothing matches nothing, and may not begin to match something.
             let was_empty = before["matchExpressions"].is_null() && before["matchFields"].is_null();
             if !same_start || (was_empty && !news.is_empty()) {
-                errors.invalid(&term, "only additions are allowed (no mutations or deletions)");
+                let detail = "only additions are allowed (no mutations or deletions)";
+                errors.push(FieldError::new(Problem::Invalid, &term.path, text::go_term(term.value), detail));
                 break;
             }
         }
@@ -219,7 +238,7 @@ pub fn validate_ephemeral_containers_update(new: &Node, old: &Node, errors: &mut
     if old.at("metadata").at("annotations").has(MIRROR) {
         return errors.forbidden(new, "static pods do not support ephemeral containers");
     }
-    metadata_and_spec(new, errors);
+    kept_metadata_and_spec(new, old, errors);
     annotation_updates(new, old, errors);
     let list = new.at("spec").at("ephemeralContainers");
     for container in old.at("spec").each("ephemeralContainers") {
@@ -245,7 +264,7 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
     if old_spec.at("os").text("name") == "windows" {
         return errors.forbidden(new, "windows pods cannot be resized");
     }
-    metadata_and_spec(new, errors);
+    kept_metadata_and_spec(new, old, errors);
     let before = match old.at("status").text("qosClass") {
         "" => qos::class(old_spec.value),
         class => class,

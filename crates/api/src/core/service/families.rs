@@ -17,7 +17,7 @@ pub fn choose(service: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Res
     }
     choose_policy(&mut service["spec"], before);
     let mut errors = Errors::default();
-    validate::cluster_ips(&Node::root(service).at("spec"), &mut errors);
+    validate::cluster_ips(&Node::root(service).at("spec"), &[], &mut errors);
     refuse(errors)?;
 
     let spec = &mut service["spec"];

@@ -24,6 +24,7 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
 #[derive(Default)]
 struct Known<'a> {
     addresses: Vec<&'a str>,
+    cluster_addresses: Vec<&'a str>,
     networks: Vec<&'a str>,
 }
 
@@ -42,7 +43,7 @@ fn with_known(service: &Node, known: &Known, errors: &mut Errors) {
     }
     validate_labels(&spec.at("selector"), errors);
     session_affinity(&spec, errors);
-    cluster_ips(&spec, errors);
+    cluster_ips(&spec, &known.cluster_addresses, errors);
     for address in spec.each("externalIPs") {
         if known.addresses.contains(&address.str()) {
             if let Some(ip) = names::lenient_ip(address.str()) {
@@ -88,6 +89,7 @@ pub(super) fn validate_update(service: &Node, old_service: &Node, errors: &mut E
     let ranges = old_service.value.annotation(SOURCE_RANGES).into_iter().flat_map(|text| text.split(','));
     let known = Known {
         addresses: old.each("externalIPs").map(|address| address.str()).collect(),
+        cluster_addresses: old.each("clusterIPs").map(|address| address.str()).collect(),
         networks: old.each("loadBalancerSourceRanges").map(|range| range.str()).chain(ranges).map(str::trim).collect(),
     };
     with_known(service, &known, errors);
@@ -135,8 +137,8 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
 }
 
 /// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` must agree. The allocator asks this too, before it
-/// takes addresses.
-pub(super) fn cluster_ips(spec: &Node, errors: &mut Errors) {
+/// takes addresses. Those that an older server stored are not looked at again.
+pub(super) fn cluster_ips(spec: &Node, known: &[&str], errors: &mut Errors) {
     if spec.text("type") == "ExternalName" {
         return;
     }
@@ -168,7 +170,7 @@ pub(super) fn cluster_ips(spec: &Node, errors: &mut Errors) {
             if addresses.len() > 1 {
                 errors.invalid(&addresses, "'None' must be the first and only value");
             }
-        } else {
+        } else if !known.contains(&address.str()) {
             check::ip(&address, errors);
         }
     }

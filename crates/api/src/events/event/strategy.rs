@@ -20,13 +20,13 @@ pub(super) fn defaults(event: &mut Value) {
 
 pub(super) fn validate(event: &Node, errors: &mut Errors) {
     let event = stored(event.value);
-    core::validate(&Node::root(&event), errors);
+    core::validate_reported_by("reportingController", &Node::root(&event), errors);
     core::validate_strict(&Node::root(&event), errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (new, old) = (stored(new.value), stored(old.value));
-    core::validate(&Node::root(&new), errors);
+    core::validate_reported_by("reportingController", &Node::root(&new), errors);
     core::validate_strict_update(&Node::root(&new), &Node::root(&old), errors);
 }
 

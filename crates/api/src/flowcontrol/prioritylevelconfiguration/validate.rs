@@ -9,6 +9,8 @@ use super::super::mandatory;
 use crate::check;
 
 const EXEMPT: &str = "exempt";
+/// Of the conversion from an older version, and never of a user.
+const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 const QUEUES_MAX: i64 = 10_000_000;
 /// Hands are dealt from a 64-bit hash, of which some bits must be left over.
 const ENTROPY_BITS_MAX: u32 = 60;
@@ -40,7 +42,11 @@ pub(super) fn validate(level: &Node, errors: &mut Errors) {
                 errors.required(&limited, "must not be empty when type is Limited")
             }
         }
+        "" => errors.required(&kind, ""),
         _ => check::one_of_texts(&kind, &["Exempt", "Limited"], errors),
+    }
+    if level.value.annotation(ZERO_SHARES).is_some() {
+        errors.forbidden(&level.at("metadata").at("annotations"), format!("annotation '{ZERO_SHARES}' is forbidden"));
     }
     mandatory::priority_level(level, errors);
 }
@@ -58,6 +64,7 @@ fn validate_limited(limited: &Node, errors: &mut Errors) {
             errors.required(&queuing, "must not be empty if limited.limitResponse.type is Limited");
         }
         "Queue" => validate_queuing(&queuing, errors),
+        "" => errors.required(&kind, ""),
         _ => check::one_of_texts(&kind, &["Queue", "Reject"], errors),
     }
     percent(&limited.at("lendablePercent"), errors);

@@ -13,19 +13,42 @@ const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const FORBIDDEN_SEQUENCES: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const FORBIDDEN_ENDS: &[&str] = &["/..", "/."];
 
+/// What a stored object does wrong already may stay so.
+#[derive(Default)]
+struct Kept {
+    secret_names: bool,
+    wildcard_rules: bool,
+}
+
+impl Kept {
+    fn of(old: &Node) -> Kept {
+        let spec = old.at("spec");
+        let is_bad =
+            |tls: Node| !tls.text("secretName").is_empty() && !names::dns_subdomain(tls.text("secretName")).is_empty();
+        let is_bad_wildcard = |rule: Node| {
+            let mut errors = Errors::default();
+            http_rule(&rule, &mut errors);
+            rule.text("host").contains('*') && !errors.is_empty()
+        };
+        Kept { secret_names: spec.each("tls").any(is_bad), wildcard_rules: spec.each("rules").any(is_bad_wildcard) }
+    }
+}
+
 pub(super) fn validate(ingress: &Node, errors: &mut Errors) {
-    validate_spec(&ingress.at("spec"), errors);
+    validate_spec(&ingress.at("spec"), &Kept::default(), errors);
     class_annotation(ingress, errors);
 }
 
 /// The class annotation may contradict the field on objects that once were allowed to.
-pub(super) fn validate_update(new: &Node, _old: &Node, errors: &mut Errors) {
-    validate_spec(&new.at("spec"), errors);
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate_spec(&new.at("spec"), &Kept::of(old), errors);
 }
 
-pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
-    for ingress in new.at("status").at("loadBalancer").each("ingress") {
-        if !ingress.text("ip").is_empty() {
+pub(super) fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
+    let before: Vec<Node> = points(old).items().collect();
+    for ingress in points(new).items() {
+        let was_there = before.iter().any(|one| one.text("ip") == ingress.text("ip"));
+        if !ingress.text("ip").is_empty() && !was_there {
             check::ip_address(&ingress.at("ip"), errors);
         }
         let host = ingress.at("hostname");
@@ -38,6 +61,10 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     }
 }
 
+fn points<'a>(ingress: &Node<'a>) -> Node<'a> {
+    ingress.at("status").at("loadBalancer").at("ingress")
+}
+
 fn class_annotation(ingress: &Node, errors: &mut Errors) {
     let spec = ingress.at("spec");
     let Some(class) = ingress.value.annotation(CLASS_ANNOTATION) else { return };
@@ -47,7 +74,7 @@ fn class_annotation(ingress: &Node, errors: &mut Errors) {
     }
 }
 
-fn validate_spec(spec: &Node, errors: &mut Errors) {
+fn validate_spec(spec: &Node, kept: &Kept, errors: &mut Errors) {
     if spec.at("rules").is_empty() && !spec.has("defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
         errors.push(FieldError::new(Problem::Invalid, &spec.path, "null", detail));
@@ -56,13 +83,15 @@ fn validate_spec(spec: &Node, errors: &mut Errors) {
         backend(&spec.at("defaultBackend"), errors);
     }
     for rule in spec.each("rules") {
-        validate_rule(&rule, errors);
+        validate_rule(&rule, kept, errors);
     }
     for tls in spec.each("tls") {
         for host in tls.each("hosts") {
             check::rule(&host, host_problems(host.str()), errors);
         }
-        check::optional_rule(&tls.at("secretName"), names::dns_subdomain, errors);
+        if !kept.secret_names {
+            check::optional_rule(&tls.at("secretName"), names::dns_subdomain, errors);
+        }
     }
     if spec.has("ingressClassName") {
         let class = spec.at("ingressClassName");
@@ -70,7 +99,7 @@ fn validate_spec(spec: &Node, errors: &mut Errors) {
     }
 }
 
-fn validate_rule(rule: &Node, errors: &mut Errors) {
+fn validate_rule(rule: &Node, kept: &Kept, errors: &mut Errors) {
     let host = rule.at("host");
     if !host.str().is_empty() {
         if check::is_ip(host.str()) {
@@ -78,6 +107,12 @@ fn validate_rule(rule: &Node, errors: &mut Errors) {
         }
         check::rule(&host, host_problems(host.str()), errors);
     }
+    if !(kept.wildcard_rules && host.str().contains('*')) {
+        http_rule(rule, errors);
+    }
+}
+
+fn http_rule(rule: &Node, errors: &mut Errors) {
     if rule.has("http") {
         let paths = rule.at("http").at("paths");
         if paths.is_empty() {

@@ -2,11 +2,16 @@
 
 use std::net::IpAddr;
 
-use machinery::field::Errors;
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;
 use machinery::node::Node;
+use serde_json::{Map, Value};
 
 use crate::check;
+use crate::common::pod_spec::text::go_struct;
+
+const PARENT: [(&str, &str); 4] =
+    [("Group", "group"), ("Resource", "resource"), ("Namespace", "namespace"), ("Name", "name")];
 
 /// The name is an address in its canonical spelling.
 pub(super) fn name_rule(name: &str) -> Vec<String> {
@@ -32,5 +37,17 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    check::immutable(&new.at("spec").at("parentRef"), &old.at("spec").at("parentRef"), errors);
+    let (after, before) = (new.at("spec").at("parentRef"), old.at("spec").at("parentRef"));
+    if check::same(after.value, before.value) {
+        return;
+    }
+    if !after.exists() {
+        errors.required(&after, "");
+        errors.invalid(&after, check::IMMUTABLE);
+        return;
+    }
+    let fields = ["group", "resource", "namespace", "name"].map(|field| (field, after.text(field)));
+    let whole: Map<String, Value> = fields.map(|(field, text)| (field.to_owned(), text.into())).into_iter().collect();
+    let shown = go_struct(&whole.into(), &PARENT);
+    errors.push(FieldError::new(Problem::Invalid, &after.path, shown, check::IMMUTABLE));
 }

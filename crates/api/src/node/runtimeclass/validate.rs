@@ -1,11 +1,21 @@
 //! Validation of RuntimeClass. Its handler is for ever.
 
-use machinery::field::Errors;
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
+use serde_json::json;
 
 use crate::check;
+use crate::common::pod_spec::text::go_struct;
+
+const TOLERATION: [(&str, &str); 5] = [
+    ("Key", "key"),
+    ("Operator", "operator"),
+    ("Value", "value"),
+    ("Effect", "effect"),
+    ("TolerationSeconds", "tolerationSeconds"),
+];
 
 pub(super) fn validate(class: &Node, errors: &mut Errors) {
     check::required_rule(&class.at("handler"), names::dns_label, errors);
@@ -51,9 +61,15 @@ fn tolerations(list: &Node, errors: &mut Errors) {
             let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
             check::one_of(&toleration.at("effect"), &effects, errors);
         }
-        if seen.contains(&toleration.value) {
-            errors.duplicate(&toleration);
+        let identity = ["key", "operator", "value", "effect"].map(|field| toleration.text(field));
+        if seen.contains(&identity) {
+            let whole = json!({
+                "key": identity[0], "operator": identity[1], "value": identity[2], "effect": identity[3],
+                "tolerationSeconds": toleration.at("tolerationSeconds").value,
+            });
+            let shown = go_struct(&whole, &TOLERATION);
+            errors.push(FieldError::new(Problem::Duplicate, &toleration.path, shown, ""));
         }
-        seen.push(toleration.value);
+        seen.push(identity);
     }
 }

@@ -217,7 +217,7 @@ fn refused_configurations() {
         (json!({"set": ["x", "x"]}), ".spec.set: duplicate entries for key [=\"x\"]"),
         (
             json!({"keyed": [{"value": "1"}]}),
-            ".spec.keyed: element 0: associative list with keys has an element that omits key field \"name\" (and doesn't have default value)",
+            ".spec.keyed: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
         ),
         (
             json!({"nope": 1, "a": 1}),

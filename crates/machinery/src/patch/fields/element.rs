@@ -13,13 +13,21 @@ pub enum KeyError {
     Null,
     #[error("associative list with keys may not have non-map elements")]
     NotAMap,
-    #[error("associative list with keys has an element that omits key field {0:?} (and doesn't have default value)")]
-    Missing(Box<str>),
+    #[error(
+        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any \
+         key fields)", quoted(.0)
+    )]
+    Missing(Vec<Box<str>>),
     #[error("associative list without keys has an element that's {0}, which is not supported")]
     NotAScalar(&'static str),
 }
 
-/// Missing keys take the default of the schema, as ports take `protocol: TCP`.
+fn quoted(keys: &[Box<str>]) -> String {
+    keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Missing keys take the default of the schema, as ports take `protocol: TCP`. An item that lacks one without a default is another
+/// than any that has it; one of them it must have.
 pub fn element(item_type: TypeRef, kind: &ListKind, item: &Value) -> Result<Element<'static>, KeyError> {
     let ListKind::Map(keys) = kind else {
         return match item {
@@ -40,17 +48,20 @@ pub fn element(item_type: TypeRef, kind: &ListKind, item: &Value) -> Result<Elem
     };
     let mut pairs: [(&str, &Value); 4] = [("", &Value::Null); 4];
     let mut more = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        let value = match members.get(key.as_ref()) {
-            Some(value) => value,
-            None => default(item_type, key).ok_or_else(|| KeyError::Missing(key.clone()))?,
-        };
-        match pairs.get_mut(index) {
-            Some(slot) => *slot = (key, value),
+    let mut used = 0;
+    for key in keys {
+        let Some(value) = members.get(key.as_ref()).or_else(|| default(item_type, key)) else { continue };
+        match pairs.get_mut(used) {
+            Some(slot) => {
+                *slot = (key, value);
+                used += 1;
+            }
             None => more.push((key.as_ref(), value)),
         }
     }
-    let used = keys.len().min(pairs.len());
+    if used == 0 {
+        return Err(KeyError::Missing(keys.to_vec()));
+    }
     let pairs = &mut pairs[..used];
     if !more.is_empty() {
         more.extend_from_slice(pairs);
