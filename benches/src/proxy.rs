@@ -36,7 +36,7 @@ pub async fn run(services: usize) -> anyhow::Result<()> {
         more.push((count as f64, one));
     }
     report::curve("proxy: all Services into an empty kernel", "Services", "s", &all);
-    report::curve("proxy: one Service more", "Services there", "ms", &more);
+    report::growth("proxy: one Service more", "Services there", "ms", &more);
     whole_way(services).await
 }
 

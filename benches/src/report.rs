@@ -63,9 +63,20 @@ fn note(what: &str, ours: f64, unit: &str, theirs: Option<(f64, f64)>) {
 /// size, 2 with its square. The points are sizes with their costs, smallest first.
 pub fn curve(what: &str, of: &str, unit: &str, points: &[(f64, f64)]) {
     for (size, cost) in points {
-        let each = cost / size;
-        println!("{:<62} {:>16}", format!("    {what}, {size:.0} {of}: each"), small(each, unit));
+        println!("{:<62} {:>16}", format!("    {what}, {size:.0} {of}: each"), small(cost / size, unit));
     }
+    tell_exponent(what, of, points);
+}
+
+/// What one operation costs beside so many others, and the exponent: 0 where they do not matter to it.
+pub fn growth(what: &str, of: &str, unit: &str, points: &[(f64, f64)]) {
+    for (size, cost) in points {
+        println!("{:<62} {:>16}", format!("    {what}, {size:.0} {of}"), small(*cost, unit));
+    }
+    tell_exponent(what, of, points);
+}
+
+fn tell_exponent(what: &str, of: &str, points: &[(f64, f64)]) {
     let Some(exponent) = exponent(points) else { return };
     line(&format!("{what}: exponent"), exponent, "");
     if exponent > EXPONENT_MAX {

@@ -29,8 +29,8 @@ pub async fn run(nodes: &[usize], only: &[String]) -> anyhow::Result<()> {
             }
         }
         // A decision may look at every node: its cost may grow with the nodes, not faster.
-        report::curve(&format!("{}: time of a decision", shape.name), "nodes", "us", &inside);
-        report::curve(&format!("{}: processor time of a pod through the API", shape.name), "nodes", "ms", &through);
+        report::growth(&format!("{}: time of a decision", shape.name), "nodes", "us", &inside);
+        report::growth(&format!("{}: processor time of a pod through the API", shape.name), "nodes", "ms", &through);
     }
     Ok(())
 }
