@@ -110,6 +110,8 @@ fn type_of(object: &Value) -> TypeRef<'static> {
 
 /// Controllers wrote between the recorded steps; their entries are not ours to find.
 fn managed(object: &Value) -> Vec<Value> {
+    let mut object = object.clone();
+    machinery::codec::unpack(&mut object);
     let list = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     list.into_iter().filter(|entry| entry["manager"] != "kube-controller-manager").collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use machinery::codec::{self, DecodeError, protobuf};
+use machinery::codec::{self, DecodeError, Decoded, protobuf};
 use machinery::schema::TypeRef;
 use machinery::schema::conform::{Problems, conform, strict_error};
 use machinery::status::Status;
@@ -19,6 +19,8 @@ pub struct Expected<'a> {
     pub shape: TypeRef<'a>,
     /// The rules of a custom kind, whose types are checked by validation.
     pub custom: Option<&'a crate::custom::CustomRules>,
+    /// Whether the object is to be stored, with the sets of its managed fields as texts.
+    pub packed: bool,
 }
 
 impl<'a> Expected<'a> {
@@ -30,6 +32,7 @@ impl<'a> Expected<'a> {
             kind: kind.kind,
             shape: resource.shape(),
             custom: resource.custom.as_deref(),
+            packed: resource.custom.is_none() && resource.state.is_some(),
         }
     }
 
@@ -51,19 +54,28 @@ pub fn object(
     if protobuf::is_protobuf(content_type) {
         return protobuf_object(body, expected, strictness, warn);
     }
-    let decoded = match codec::decode_body(content_type, body) {
-        Ok(decoded) => decoded,
-        Err(error @ DecodeError::MediaType) => return Err(Status::new(415, "UnsupportedMediaType", error.to_string())),
-        Err(error) => return Err(unrecognized(&error, body, expected.kind)),
-    };
+    let is_json = !content_type.starts_with("application/yaml");
+    let decoded =
+        match if expected.packed { packed_body(content_type, body) } else { codec::decode_body(content_type, body) } {
+            Ok(decoded) => decoded,
+            Err(error @ DecodeError::MediaType) => {
+                return Err(Status::new(415, "UnsupportedMediaType", error.to_string()));
+            }
+            Err(error) => return Err(unrecognized(&error, body, expected.kind)),
+        };
     let mut value = decoded.value;
     check_kind(&mut value, expected)?;
-    let is_json = !content_type.starts_with("application/yaml");
     // Custom objects, and all that is YAML, are read for duplicates first and for unknown fields behind that.
     let text = (is_json && expected.custom.is_none()).then_some(body);
     let read = Read { duplicates: decoded.duplicates, text };
     typed(&mut value, expected, read, strictness, warn)?;
     Ok(value)
+}
+
+fn packed_body(content_type: &str, body: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut decoded = codec::decode_body_packed(content_type, body)?;
+    codec::pack(&mut decoded.value);
+    Ok(decoded)
 }
 
 /// DeleteOptions in the body of a delete. They are read as they are: the caller checks the few fields it needs.
@@ -105,6 +117,9 @@ fn protobuf_object(
     let mut value = envelope.decode(expected.shape, numbers).map_err(|error| handled(expected, &error))?;
     check_kind(&mut value, expected)?;
     typed(&mut value, expected, Read::default(), strictness, warn)?;
+    if expected.packed {
+        codec::pack(&mut value);
+    }
     Ok(value)
 }
 

@@ -228,6 +228,21 @@ pub(crate) fn decode_stored(value: &Bytes, revision: u64) -> serde_json::Result<
     Ok(object)
 }
 
+/// The same for a write, with the sets of its managed fields as texts: most writes do not look into them. Those of custom objects
+/// are what they are, because other servers convert such objects.
+pub(crate) fn decode_for_write(resource: &Resource, value: &Bytes, revision: u64) -> serde_json::Result<Value> {
+    if resource.custom.is_some() {
+        return decode_stored(value, revision);
+    }
+    let Ok(decoded) = machinery::codec::decode_json_packed(value) else {
+        // It has the words for what is wrong.
+        return decode_stored(value, revision);
+    };
+    let mut object = decoded.value;
+    machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+    Ok(object)
+}
+
 fn path_segment_problems(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];

@@ -15,7 +15,7 @@ use crate::write::{self, Owner, Part, Update, store_status};
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape, custom: None };
+    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape, custom: None, packed: false };
     let strictness = call.strictness("CreateOptions")?;
     let mut eviction = decode_as(call, &expected, &body, strictness)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());

@@ -85,6 +85,9 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
         let mut next =
             machinery::patch::apply::apply(resource.shape(), Some(live), &config, &manager, force, untracked)
                 .map_err(|error| error.status())?;
+        if resource.custom.is_some() {
+            machinery::codec::unpack(&mut next);
+        }
         decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
         write::default(resource, &mut next);
         Ok(next)
@@ -147,7 +150,7 @@ async fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
 pub fn expected() -> Result<Expected<'static>, Status> {
     let shape =
         api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
-    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape, custom: None })
+    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape, custom: None, packed: false })
 }
 
 fn paths(resource: &Resource) -> Result<Paths, Status> {

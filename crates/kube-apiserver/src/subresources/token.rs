@@ -24,8 +24,14 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas()
         .by_name("io.k8s.api.authentication.v1.TokenRequest")
         .ok_or_else(Status::no_such_resource)?;
-    let expected =
-        Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape, custom: None };
+    let expected = Expected {
+        group: "authentication.k8s.io",
+        version: "v1",
+        kind: "TokenRequest",
+        shape,
+        custom: None,
+        packed: false,
+    };
     let strictness = call.strictness("CreateOptions")?;
     let mut request = decode_as(call, &expected, &body, strictness)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);

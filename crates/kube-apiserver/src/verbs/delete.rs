@@ -17,7 +17,7 @@ use crate::app::stamp;
 use crate::call::Call;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
-use crate::resources::{Resource, decode_stored};
+use crate::resources::{Resource, decode_for_write, decode_stored};
 use crate::respond::{self, Reply};
 use crate::verbs::list::list_item;
 use crate::verbs::list_body;
@@ -50,7 +50,8 @@ pub async fn delete(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     match one(call, namespace, name, &options).await? {
         Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)).await,
-        Outcome::Gone(object) if returns_object(&call.resource) => {
+        Outcome::Gone(mut object) if returns_object(&call.resource) => {
+            machinery::codec::unpack(&mut object);
             respond::object(call, &call.resource, 200, call.resource.show(&call.app, object).await?)
         }
         Outcome::Gone(object) => Ok(respond::deleted(call, &call.resource, name, object.uid())),
@@ -136,7 +137,7 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
         let Some((value, revision)) = &current else {
             return Err(write::missing(resource, key, name));
         };
-        let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(key, &why))?;
+        let old = decode_for_write(resource, value, revision.0).map_err(|why| write::undecodable(key, &why))?;
         check_preconditions(resource, name, &old, options)?;
         let mut request = admission::Request::delete(call, resource, &old, options.dry_run);
         request.options = Some(options.to_value());

@@ -49,6 +49,8 @@ pub struct PatchBody {
     /// What strict field validation finds wrong with the text of the patch itself: fields that stand there twice, and fields
     /// that operations of a JSON patch do not have.
     faults: Vec<String>,
+    /// Whether it may name what is within managed fields, or take all of the metadata elsewhere.
+    looks_inside: bool,
 }
 
 enum Operations {
@@ -58,8 +60,10 @@ enum Operations {
 }
 
 impl PatchBody {
-    fn new(operations: fn(Value) -> Operations, body: Decoded) -> PatchBody {
-        PatchBody { operations: operations(body.value), faults: body.duplicates }
+    fn new(operations: fn(Value) -> Operations, body: &[u8]) -> Result<PatchBody, Status> {
+        let decoded = json_body(body)?;
+        let looks_inside = mentions_managed_fields(body);
+        Ok(PatchBody { operations: operations(decoded.value), faults: decoded.duplicates, looks_inside })
     }
 
     pub fn read(call: &Call, body: &[u8]) -> Result<PatchBody, Status> {
@@ -73,11 +77,12 @@ impl PatchBody {
                 let Decoded { value, duplicates } = json_body(body)?;
                 let faults = json::unknown_fields(&value).into_iter().chain(duplicates);
                 let faults = faults.map(|fault| format!("json patch {fault}")).collect();
-                Ok(PatchBody { operations: Operations::Json(value), faults })
+                let looks_inside = mentions_managed_fields(body) || names_all_metadata(&value);
+                Ok(PatchBody { operations: Operations::Json(value), faults, looks_inside })
             }
-            "application/merge-patch+json" => Ok(PatchBody::new(Operations::Merge, json_body(body)?)),
+            "application/merge-patch+json" => PatchBody::new(Operations::Merge, body),
             "application/strategic-merge-patch+json" if call.resource.custom.is_none() => {
-                Ok(PatchBody::new(Operations::Strategic, json_body(body)?))
+                PatchBody::new(Operations::Strategic, body)
             }
             // Upstream refuses this one later than others, for custom kinds only.
             _ if call.resource.custom.is_some() => Err(Status::new(
@@ -92,6 +97,7 @@ impl PatchBody {
 
     pub fn apply(&self, shape: TypeRef, current: &Value) -> Result<Value, Status> {
         let mut next = current.clone();
+        let unpacked = self.looks_inside && codec::unpack(&mut next);
         match &self.operations {
             Operations::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
             Operations::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
@@ -99,8 +105,31 @@ impl PatchBody {
                 strategic::apply(shape, &mut next, patch).map_err(|error| error.status())?
             }
         }
+        if unpacked {
+            codec::pack(&mut next);
+        }
         Ok(next)
     }
+
+    /// The object as the patch leaves it, as text.
+    fn outcome(&self, shape: TypeRef, current: &Value) -> String {
+        let mut next = self.apply(shape, current).unwrap_or_default();
+        codec::unpack(&mut next);
+        next.to_string()
+    }
+}
+
+/// Letters may be written by number.
+fn mentions_managed_fields(body: &[u8]) -> bool {
+    let has = |text: &[u8]| body.windows(text.len()).any(|part| part == text);
+    has(b"managedFields") || has(b"\\u")
+}
+
+fn names_all_metadata(patch: &Value) -> bool {
+    let all = |operation: &Value, field: &str| {
+        operation.get(field).and_then(Value::as_str).is_some_and(|path| matches!(path, "" | "/metadata"))
+    };
+    patch.as_array().is_some_and(|operations| operations.iter().any(|one| all(one, "path") || all(one, "from")))
 }
 
 fn json_body(body: &[u8]) -> Result<Decoded, Status> {
@@ -125,7 +154,7 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
             let (shown, detail) = match &patch.operations {
                 Operations::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
                 // The object as the patch left it, which checking has changed; it is made again only to be shown.
-                _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
+                _ => (patch.outcome(resource.shape(), current), detail),
             };
             let mut errors = Errors::default();
             errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
@@ -188,6 +217,9 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     let merged = |live: Option<&Value>| {
         let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked)
             .map_err(|error| error.status())?;
+        if resource.custom.is_some() {
+            codec::unpack(&mut next);
+        }
         match strictness {
             Strictness::Strict if !duplicates.is_empty() => {
                 return Err(Status::bad_request(format!("error strict decoding YAML: {duplicates}")));

@@ -24,7 +24,7 @@ use crate::call::Call;
 use crate::encryption;
 use crate::key_locks::KeyGuard;
 use crate::names;
-use crate::resources::{Resource, decode_stored};
+use crate::resources::{Resource, decode_for_write};
 
 pub use errors::undecodable;
 pub(crate) use errors::{missing, refuse_undecrypted, store_status};
@@ -197,7 +197,7 @@ pub async fn update(
         if let Some(why) = encryption::reason(&item.value) {
             return Err(Status::internal(why));
         }
-        let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
+        let old = decode_for_write(resource, &item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
         let old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
         let shown = if resource.converts() { Cow::Borrowed(&old) } else { resource.shown(&old) };
         let proposed = change(&shown)?;
@@ -361,6 +361,9 @@ fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, o
     let api_version = resource.kind.api_version();
     let manager = Manager { name, api_version: &api_version, subresource: part.subresource(), time: &time };
     managed::update(resource.shape(), old, new, &manager, untracked(resource, part));
+    if resource.custom.is_some() {
+        codec::unpack(new);
+    }
 }
 
 /// Fields that a write to this part does not own: status for the object itself, all but status for its status.

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Number, Value};
 
+use super::fields_text::{self, FIELDS};
 use super::{DEPTH_MAX, Decoded};
 use crate::schema::conform::PROBLEMS_MAX;
 
@@ -27,7 +28,19 @@ pub enum JsonError {
 }
 
 pub fn parse(body: &[u8]) -> Result<Decoded, JsonError> {
-    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new(), sought: None };
+    parse_with(body, Sets::Objects)
+}
+
+/// What becomes of the sets in an object's managed fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sets {
+    Objects,
+    /// Those that are written as we write them stay text.
+    Texts,
+}
+
+pub(super) fn parse_with(body: &[u8], sets: Sets) -> Result<Decoded, JsonError> {
+    let mut parser = Parser::new(body, sets, None);
     parser.skip_space();
     let value = parser.value()?;
     parser.skip_space();
@@ -40,7 +53,7 @@ pub fn parse(body: &[u8]) -> Result<Decoded, JsonError> {
 /// Where in a text that could be parsed the fields of those paths stand, each time they are met.
 pub fn places(body: &[u8], paths: &HashSet<&str>) -> HashMap<String, Vec<usize>> {
     let sought = Sought { paths, found: HashMap::new() };
-    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new(), sought: Some(sought) };
+    let mut parser = Parser::new(body, Sets::Objects, Some(sought));
     parser.skip_space();
     // What is no JSON behind some point has its fields before it.
     let _ = parser.value();
@@ -49,6 +62,9 @@ pub fn places(body: &[u8], paths: &HashSet<&str>) -> HashMap<String, Vec<usize>>
 
 struct Parser<'a> {
     body: &'a [u8],
+    /// The same where all of it is text, so that each piece need not be looked at again.
+    text: Option<&'a str>,
+    sets: Sets,
     at: usize,
     /// The containers around the value at hand: the raw key or the index in each.
     path: Vec<Step>,
@@ -82,6 +98,11 @@ enum Step {
 }
 
 impl<'a> Parser<'a> {
+    fn new(body: &'a [u8], sets: Sets, sought: Option<Sought<'a>>) -> Parser<'a> {
+        let text = str::from_utf8(body).ok();
+        Parser { body, text, sets, at: 0, path: Vec::new(), duplicates: Vec::new(), sought }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.body.get(self.at).copied()
     }
@@ -138,7 +159,11 @@ impl<'a> Parser<'a> {
             self.skip_space();
             self.expect(b':', "after object key")?;
             self.skip_space();
-            let value = self.value()?;
+            let value = if self.sets == Sets::Texts && key == FIELDS && self.is_at_set() {
+                self.set_text().map_or_else(|| self.value(), Ok)?
+            } else {
+                self.value()?
+            };
             if map.insert(key, value).is_some() {
                 self.note_duplicate();
             }
@@ -153,6 +178,23 @@ impl<'a> Parser<'a> {
         self.at += 1;
         self.path.pop();
         Ok(Value::Object(map))
+    }
+
+    /// Whether the value at hand is that of `metadata.managedFields[].fieldsV1`.
+    fn is_at_set(&self) -> bool {
+        let is =
+            |step: &Step, name: &[u8]| matches!(step, Step::Key { start, end } if self.body[*start..*end] == *name);
+        match self.path.as_slice() {
+            [metadata, managed, Step::Index(_), _] => is(metadata, b"metadata") && is(managed, b"managedFields"),
+            _ => false,
+        }
+    }
+
+    fn set_text(&mut self) -> Option<Value> {
+        let end = fields_text::end(self.body, self.at)?;
+        let set = self.text?.get(self.at..end)?;
+        self.at = end;
+        Some(Value::String(set.to_owned()))
     }
 
     fn array(&mut self) -> Result<Value, JsonError> {
@@ -273,7 +315,12 @@ impl<'a> Parser<'a> {
     fn plain_text(&mut self) -> Cow<'a, str> {
         let rest = &self.body[self.at..];
         let length = rest.iter().position(|byte| ENDS_PLAIN_TEXT[usize::from(*byte)]).unwrap_or(rest.len());
+        let start = self.at;
         self.at += length;
+        // What ends it is one byte that is a character, so that no character is cut.
+        if let Some(text) = self.text.and_then(|text| text.get(start..self.at)) {
+            return Cow::Borrowed(text);
+        }
         match str::from_utf8(&rest[..length]) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&rest[..length]),

@@ -1,7 +1,7 @@
 //! Values as compact JSON, byte for byte as serde_json writes them. Every write ends here, and by way of serde it was a sixth of a
 //! create: each quote, comma and piece of text was a call and a check of the buffer's end.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
@@ -22,10 +22,6 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
         }
         Value::Object(map) => write_members(out, map.iter()),
     }
-}
-
-pub(super) fn write_map(out: &mut Vec<u8>, map: &Map<String, Value>, left_out: &str) {
-    write_members(out, map.iter().filter(|(key, _)| *key != left_out));
 }
 
 fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {

@@ -1,10 +1,12 @@
 //! Bodies in and out: JSON and YAML to values, values to the bytes that are stored and sent.
 
+mod fields_text;
 mod json;
 mod json_write;
 pub mod protobuf;
 mod stored;
 mod yaml;
+mod yaml_json;
 mod yaml_lines;
 mod yaml_scalar;
 mod yaml_write;
@@ -13,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+pub use fields_text::{pack, unpack};
 pub use json::{JsonError, places as json_places};
 pub use stored::{encode, encode_stored, metadata_text, splice_offset};
 pub use yaml::YamlError;
@@ -52,12 +55,30 @@ pub fn decode_body(content_type: &str, body: &[u8]) -> Result<Decoded, DecodeErr
     }
 }
 
+/// As `decode_body`, with the sets of managed fields as texts where the body has them as we write them: see `pack`.
+pub fn decode_body_packed(content_type: &str, body: &[u8]) -> Result<Decoded, DecodeError> {
+    match content_type.split(';').next().unwrap_or("").trim() {
+        "" | "application/json" => json::parse_with(body, json::Sets::Texts).map_err(DecodeError::Json),
+        _ => decode_body(content_type, body),
+    }
+}
+
 pub fn decode_json(body: &[u8]) -> Result<Decoded, DecodeError> {
     json::parse(body).map_err(DecodeError::Json)
 }
 
+/// As `decode_json`, with the sets of managed fields as texts: see `pack`.
+pub fn decode_json_packed(body: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut decoded = json::parse_with(body, json::Sets::Texts).map_err(DecodeError::Json)?;
+    pack(&mut decoded.value);
+    Ok(decoded)
+}
+
 /// YAML as go-yaml v2 reads it, only the first document. JSON is YAML too.
 pub fn decode_yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
+    if let Some(decoded) = yaml_json::parse(body) {
+        return Ok(decoded);
+    }
     yaml::parse(body).map_err(DecodeError::Yaml)
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::json_write;
+use super::{fields_text, json_write};
 
 const FRONT: [&str; 3] = ["kind", "apiVersion", "metadata"];
 
@@ -47,9 +47,24 @@ fn write_front_first(out: &mut Vec<u8>, map: &Map<String, Value>, revision: Revi
         json_write::write_text(out, key);
         out.push(b':');
         match value {
-            Value::Object(metadata) if key == "metadata" && revision == Revision::LeftOut => {
-                json_write::write_map(out, metadata, "resourceVersion");
-            }
+            Value::Object(metadata) if key == "metadata" => write_metadata(out, metadata, revision),
+            value => json_write::write_value(out, value),
+        }
+    }
+    out.push(b'}');
+}
+
+fn write_metadata(out: &mut Vec<u8>, metadata: &Map<String, Value>, revision: Revision) {
+    let written = metadata.iter().filter(|(key, _)| revision == Revision::Kept || *key != "resourceVersion");
+    out.push(b'{');
+    for (index, (key, value)) in written.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        json_write::write_text(out, key);
+        out.push(b':');
+        match value {
+            Value::Array(list) if key == "managedFields" => fields_text::write_list(out, list),
             value => json_write::write_value(out, value),
         }
     }

@@ -3,6 +3,7 @@
 //! nobody owns, as upstream.
 
 mod entry;
+mod kept;
 
 use std::sync::LazyLock;
 
@@ -11,6 +12,8 @@ use serde_json::{Map, Value};
 use super::fields::{Comparison, Set, compare};
 use crate::object::Meta;
 use crate::schema::TypeRef;
+
+use kept::Change;
 
 pub(super) use entry::Entries;
 pub use entry::Operation;
@@ -99,11 +102,18 @@ fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Start {
 }
 
 fn record(ty: TypeRef, list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
+    let Comparison { added, modified, removed } = comparison;
+    let changed = added.union(modified);
+    if !list.is_empty() {
+        let taken = changed.clone().difference(&STRIPPED);
+        let change = Change { changed: &changed, removed: &removed, taken: &taken };
+        if let Some(plan) = kept::plan(ty, list, &change, manager) {
+            return plan;
+        }
+    }
     // As upstream, managed fields in the store that cannot be read count as none.
     let mut entries = Entries::decode(list).unwrap_or_default();
     entries.reconcile(ty);
-    let Comparison { added, modified, removed } = comparison;
-    let changed = added.union(modified);
     for entry in entries.iter_mut() {
         entry.lose(&changed);
         entry.lose(&removed);
@@ -138,6 +148,24 @@ pub(super) fn content(object: &Value) -> Value {
         _ => (name.clone(), value.clone()),
     };
     Value::Object(members.iter().map(member).collect())
+}
+
+/// Whether two objects differ in their managed fields at most.
+pub(super) fn same_content(left: &Value, right: &Value) -> bool {
+    let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };
+    fn without(metadata: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+        metadata.iter().filter(|(name, _)| *name != "managedFields")
+    }
+    let same = |((left_name, left), (right_name, right)): ((&String, &Value), (&String, &Value))| {
+        left_name == right_name
+            && match (left, right) {
+                (Value::Object(left), Value::Object(right)) if left_name == "metadata" => {
+                    without(left).eq(without(right))
+                }
+                _ => left == right,
+            }
+    };
+    left.len() == right.len() && left.iter().zip(right).all(same)
 }
 
 #[cfg(test)]

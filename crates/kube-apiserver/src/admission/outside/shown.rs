@@ -1,6 +1,7 @@
 //! Objects as those outside see them: in the version that they want, and subresources as the objects they are asked for
 //! with, where the server keeps something else.
 
+use machinery::codec;
 use machinery::object::{Meta, child_mut};
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -35,7 +36,11 @@ pub async fn show(seen: &Seen<'_>, resource: &Resource, object: &Value) -> Resul
         "binding" => Ok(binding_of(object)),
         "eviction" | "token" => Ok(object.clone()),
         _ if seen.request.operation == Operation::Connect => Ok(object.clone()),
-        _ => resource.show(seen.request.app, object.clone()).await,
+        _ => {
+            let mut object = object.clone();
+            codec::unpack(&mut object);
+            resource.show(seen.request.app, object).await
+        }
     }
 }
 
@@ -60,6 +65,9 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
             typed(&mut changed, &Expected::of(resource))?;
             write::default(resource, &mut changed);
             *stored = work(seen, resource, changed).await?;
+            if resource.custom.is_none() {
+                codec::pack(stored);
+            }
         }
     }
     Ok(())
@@ -81,7 +89,7 @@ fn sent(subresource: &str) -> Result<Expected<'static>, Status> {
         _ => ("authentication.k8s.io", "TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"),
     };
     let shape = api::schema::schemas().by_name(name).ok_or_else(Status::no_such_resource)?;
-    Ok(Expected { group, version: "v1", kind, shape, custom: None })
+    Ok(Expected { group, version: "v1", kind, shape, custom: None, packed: false })
 }
 
 fn typed(changed: &mut Value, expected: &Expected) -> Result<(), Status> {

@@ -1,7 +1,5 @@
 //! Merges an applied configuration into the live object.
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 
 use crate::patch::fields::{Element, Shape, element, shape};
@@ -36,9 +34,9 @@ pub fn merge(ty: Option<TypeRef>, live: &mut Value, config: &Value) {
 fn merge_list(item: TypeRef, kind: &ListKind, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let left = elements(item, kind, &live);
     let right = elements(item, kind, config);
-    let left_places = places(&left);
-    let right_places = places(&right);
-    let mut shared = right.iter().filter(|element| left_places.contains_key(*element));
+    let left_places = Places::of(&left);
+    let right_places = Places::of(&right);
+    let mut shared = right.iter().filter(|element| left_places.get(element).is_some());
     let mut next_shared = shared.next();
     let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
     let mut out = Vec::with_capacity(live.len().max(config.len()));
@@ -67,7 +65,7 @@ fn merge_list(item: TypeRef, kind: &ListKind, live: Vec<Value>, config: &[Value]
         }
         if let Some(here) = right.get(r) {
             // Live items that share a key are no single item to merge with; the configuration's replaces them.
-            let old = left_places.get(here).copied().flatten().and_then(|place| live[place].take());
+            let old = left_places.get(here).flatten().and_then(|place| live[place].take());
             out.push(match old {
                 Some(mut value) => {
                     merge(Some(item), &mut value, &config[r]);
@@ -95,10 +93,24 @@ fn elements(item: TypeRef, kind: &ListKind, items: &[Value]) -> Vec<Element<'sta
 }
 
 /// Where each element stands; none where it stands more than once.
-fn places<'e>(elements: &'e [Element<'static>]) -> HashMap<&'e Element<'static>, Option<usize>> {
-    let mut places = HashMap::with_capacity(elements.len());
-    for (place, element) in elements.iter().enumerate() {
-        places.entry(element).and_modify(|place| *place = None).or_insert(Some(place));
+struct Places<'e>(Vec<(&'e Element<'static>, Option<usize>)>);
+
+impl<'e> Places<'e> {
+    fn of(elements: &'e [Element<'static>]) -> Places<'e> {
+        let mut places: Vec<_> = elements.iter().enumerate().map(|(place, element)| (element, Some(place))).collect();
+        places.sort_by_key(|(element, _)| *element);
+        places.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            if same {
+                kept.1 = None;
+            }
+            same
+        });
+        Places(places)
     }
-    places
+
+    fn get(&self, element: &Element) -> Option<Option<usize>> {
+        let index = self.0.binary_search_by(|(known, _)| (*known).cmp(element)).ok()?;
+        Some(self.0[index].1)
+    }
 }

@@ -8,7 +8,7 @@ mod validate;
 use serde_json::{Map, Value};
 
 use super::fields::{Element, Set, compare, extract};
-use super::managed::{Entries, Manager, Operation, STRIPPED, content, set_managed_fields};
+use super::managed::{Entries, Manager, Operation, STRIPPED, content, same_content, set_managed_fields};
 use crate::object::Meta;
 use crate::schema::{ListKind, Type, TypeRef};
 use crate::status::{Cause, Details, Status};
@@ -195,10 +195,10 @@ impl Request<'_> {
                 entry.lose(&changed);
                 entry.lose(&removed);
             }
-            object != content(live)
+            !same_content(&object, live)
         };
         if let Some(own) = entries.get_mut(Operation::Apply, manager) {
-            own.set = std::mem::take(&mut own.set).difference(&STRIPPED);
+            own.lose(&STRIPPED);
         }
         entries.drop_empty();
         if (changed || !entries.owns_the_same(&before))
@@ -216,8 +216,12 @@ impl Request<'_> {
 /// everything in it goes; what nobody ever applied, such as defaults, stays with what holds it.
 fn prune(ty: TypeRef, merged: Value, entries: &Entries, last: &Set) -> Value {
     let ty = Some(ty);
+    // Most appliers apply what they applied before.
+    if entries.iter().any(|entry| last.is_within(&entry.set)) {
+        return merged;
+    }
     let last = last.ensure_named_fields(ty);
-    let owned = entries.iter().fold(Set::default(), |all, entry| all.union(entry.set.clone()));
+    let owned = entries.iter().fold(Set::default(), |all, entry| all.union(Set::clone(&entry.set)));
     let owned = owned.ensure_named_fields(ty);
     if last.clone().difference(&owned).is_empty() {
         return merged;

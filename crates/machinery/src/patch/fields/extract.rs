@@ -1,12 +1,11 @@
 //! The set of all fields of a value, as an applied configuration owns them.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
 use super::shape::{Shape, shape};
-use super::{Element, Set, element};
+use super::{Element, Node, Set, element};
 use crate::schema::{ListKind, TypeRef};
 
 /// Leaves, list items and map entries; a struct only where it is empty.
@@ -39,23 +38,15 @@ fn fields<'a>(shape: Shape, entries: &'a Map<String, Value>) -> Set<'a> {
 fn list_items<'a>(item_type: TypeRef, kind: &ListKind, items: &'a [Value]) -> Set<'a> {
     // An item without its key has no path; validation has refused it where a user wrote it.
     let keyed = items.iter().filter_map(|item| Some((element(item_type, kind, item).ok()?, item)));
-    let keyed: Vec<(Element, &Value)> = keyed.collect();
-    let mut count: HashMap<&Element, usize> = HashMap::with_capacity(keyed.len());
-    if keyed.len() > 1 {
-        for (element, _) in &keyed {
-            *count.entry(element).or_default() += 1;
+    let mut keyed: Vec<(Element, &Value)> = keyed.collect();
+    keyed.sort_by(|(left, _), (right, _)| left.cmp(right));
+    let mut set = Set { nodes: Vec::with_capacity(keyed.len()) };
+    for (element, item) in keyed {
+        match set.nodes.last_mut() {
+            // Items that share a key are owned together, as one value.
+            Some(last) if last.element == element => last.children = Set::default(),
+            _ => set.nodes.push(Node { element, member: true, children: members(Some(item_type), item).1 }),
         }
     }
-    let mut set = Set { nodes: Vec::with_capacity(keyed.len()) };
-    for (element, item) in &keyed {
-        // Items that share a key are owned together, as one value.
-        let children = match count.get(element) {
-            Some(2..) => Set::default(),
-            _ => members(Some(item_type), item).1,
-        };
-        set.append(element, true, children);
-    }
-    set.sort();
-    set.nodes.dedup_by(|left, right| left.element == right.element);
     set
 }

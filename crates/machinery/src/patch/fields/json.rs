@@ -32,7 +32,7 @@ pub fn from_json(fields: &Value) -> Result<Set<'_>, FieldsError> {
     Ok(Set { nodes })
 }
 
-fn parse_element(text: &str) -> Result<Element<'_>, FieldsError> {
+pub(super) fn parse_element(text: &str) -> Result<Element<'_>, FieldsError> {
     let wrong = || FieldsError::Element(text.to_string());
     let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
     match kind {

@@ -6,6 +6,7 @@ mod element;
 mod extract;
 mod json;
 mod shape;
+mod text;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -16,6 +17,7 @@ pub use compare::compare;
 pub use extract::extract;
 pub use json::FieldsError;
 pub use json::{from_json, to_json};
+pub use text::{from_text, look_through, to_value};
 
 pub(super) use element::element;
 pub(super) use shape::{Shape, shape};
@@ -29,6 +31,18 @@ pub enum Element<'a> {
     Index(Cow<'a, str>),
     Key(Cow<'a, str>),
     Value(Cow<'a, str>),
+}
+
+impl Element<'_> {
+    fn into_owned(self) -> Element<'static> {
+        let owned = |text: Cow<str>| Cow::Owned(text.into_owned());
+        match self {
+            Element::Field(name) => Element::Field(owned(name)),
+            Element::Index(index) => Element::Index(owned(index)),
+            Element::Key(key) => Element::Key(owned(key)),
+            Element::Value(value) => Element::Value(owned(value)),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +62,15 @@ pub(super) struct Node<'a> {
 impl<'a> Set<'a> {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
+    }
+
+    fn into_owned(self) -> Set<'static> {
+        let owned = |node: Node| Node {
+            element: node.element.into_owned(),
+            member: node.member,
+            children: node.children.into_owned(),
+        };
+        Set { nodes: self.nodes.into_iter().map(owned).collect() }
     }
 
     pub fn union(self, other: Set<'a>) -> Set<'a> {
@@ -119,6 +142,20 @@ impl<'a> Set<'a> {
         self.nodes.iter().any(|node| {
             find(&mut right, &node.element)
                 .is_some_and(|found| (node.member && found.member) || node.children.intersects(&found.children))
+        })
+    }
+
+    /// How many paths there are.
+    pub(crate) fn members(&self) -> usize {
+        self.nodes.iter().map(|node| usize::from(node.member) + node.children.members()).sum()
+    }
+
+    /// Whether every path is in the other set too.
+    pub(crate) fn is_within(&self, other: &Set) -> bool {
+        let mut right = other.nodes.iter().peekable();
+        self.nodes.iter().all(|node| {
+            find(&mut right, &node.element)
+                .is_some_and(|found| (found.member || !node.member) && node.children.is_within(&found.children))
         })
     }
 
@@ -201,11 +238,6 @@ impl<'a> Set<'a> {
         if member || !children.is_empty() {
             self.nodes.push(Node { element: element.clone(), member, children });
         }
-    }
-
-    /// List items are met in the list's order, not in that of sets.
-    fn sort(&mut self) {
-        self.nodes.sort_unstable_by(|left, right| left.element.cmp(&right.element));
     }
 }
 

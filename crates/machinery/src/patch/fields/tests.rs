@@ -172,3 +172,39 @@ fn extraction() {
         json!({".": {}, "f:list": {".": {}, "k:{\"name\":\"a\"}": {".": {}, "f:name": {}}}})
     );
 }
+
+#[test]
+fn text_and_value_are_the_same_set() {
+    let sets = [
+        json!({}),
+        json!({"f:a": {}, "f:b": {".": {}, "f:c": {}, "k:{\"name\":\"x\"}": {"f:y": {}}}, "f:d": {"v:\"q\\\\\"": {}, "i:0": {}}}),
+        json!({"k:{\"b\": 1, \"a\":\"x\"}": {"f:c": {}}, "k:{\"a\":\"x\",\"b\":1}": {}}),
+        json!({"f:with\nbreak": {}}),
+        json!({"f:ä \"quoted\"": {".": {}}}),
+    ];
+    for fields in sets {
+        let text = fields.to_string();
+        let read = from_text(&text).expect("test set");
+        assert_eq!(read, set(&fields), "{text}");
+        let mut object = json!({"metadata": {"managedFields": [{"fieldsV1": to_value(&read)}]}});
+        crate::codec::unpack(&mut object);
+        assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], to_json(&read), "{text}");
+    }
+    for wrong in ["", "1", "{\"x\":{}}", "{\"f:a\":1}", "{\"f:a\":{}", "{\"f:a\":{}}}", "[]"] {
+        assert!(from_text(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_set_is_within_another() {
+    let small = json!({"f:a": {"f:b": {}}});
+    for (other, within) in [
+        (json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}}), true),
+        (json!({"f:a": {".": {}, "f:b": {"f:c": {}}}}), false),
+        (json!({"f:a": {}}), false),
+        (small.clone(), true),
+    ] {
+        assert_eq!(set(&small).is_within(&set(&other)), within, "{other}");
+        assert_eq!(set(&small).difference(&set(&other)).is_empty(), within, "{other}");
+    }
+}

@@ -2,15 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
 use super::Manager;
-use crate::patch::fields::{Set, from_json, to_json};
+use crate::patch::fields::{Set, from_json, from_text, to_value};
 use crate::schema::TypeRef;
 
 /// More managers that update than this are merged, the oldest first.
-const UPDATE_ENTRIES_MAX: usize = 10;
+pub(super) const UPDATE_ENTRIES_MAX: usize = 10;
 
 /// The manager that holds what merged entries owned.
 const ANCIENT: &str = "ancient-changes";
@@ -28,7 +29,8 @@ pub struct Entry<'a> {
     pub api_version: &'a str,
     pub subresource: &'a str,
     pub time: Option<&'a str>,
-    pub set: Set<'a>,
+    /// Shared by copies of the entry that have not changed it.
+    pub set: Rc<Set<'a>>,
     /// Where the entry stands in the list it was read from, as long as it is still the same.
     source: Option<usize>,
 }
@@ -38,6 +40,16 @@ pub struct Entry<'a> {
 pub struct EntryError(String);
 
 impl<'a> Entry<'a> {
+    pub(super) fn new(
+        operation: Operation,
+        manager: &Manager<'a>,
+        time: Option<&'a str>,
+        set: Rc<Set<'a>>,
+    ) -> Entry<'a> {
+        let &Manager { name, api_version, subresource, .. } = manager;
+        Entry { manager: name, operation, api_version, subresource, time, set, source: None }
+    }
+
     fn decode(index: usize, value: &'a Value) -> Result<Entry<'a>, EntryError> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let operation = match text("operation") {
@@ -55,9 +67,15 @@ impl<'a> Entry<'a> {
         }
         let set = match value.get("fieldsV1") {
             None | Some(Value::Null) => Set::default(),
-            Some(fields) => from_json(fields).map_err(|error| {
-                EntryError(format!("error decoding set from managed fields entry {index}: {error}"))
-            })?,
+            Some(fields) => {
+                let set = match fields {
+                    Value::String(text) => from_text(text),
+                    fields => from_json(fields),
+                };
+                set.map_err(|error| {
+                    EntryError(format!("error decoding set from managed fields entry {index}: {error}"))
+                })?
+            }
         };
         Ok(Entry {
             manager: text("manager"),
@@ -65,7 +83,7 @@ impl<'a> Entry<'a> {
             api_version: text("apiVersion"),
             subresource: text("subresource"),
             time: value.get("time").and_then(Value::as_str),
-            set,
+            set: Rc::new(set),
             source: Some(index),
         })
     }
@@ -95,7 +113,7 @@ impl<'a> Entry<'a> {
 
     pub fn lose(&mut self, fields: &Set) {
         if self.set.intersects(fields) {
-            self.set = std::mem::take(&mut self.set).difference(fields);
+            self.set = Rc::new(take(&mut self.set).difference(fields));
             self.source = None;
         }
     }
@@ -107,7 +125,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let mut out = Map::new();
         out.insert("manager".into(), self.manager.into());
         out.insert("operation".into(), json!(if self.operation == Operation::Apply { "Apply" } else { "Update" }));
@@ -116,12 +134,28 @@ impl<'a> Entry<'a> {
             out.insert("time".into(), time.into());
         }
         out.insert("fieldsType".into(), "FieldsV1".into());
-        out.insert("fieldsV1".into(), to_json(&self.set));
+        out.insert("fieldsV1".into(), to_value(&self.set));
         if !self.subresource.is_empty() {
             out.insert("subresource".into(), self.subresource.into());
         }
         Value::Object(out)
     }
+}
+
+/// What tells entries apart, of one that has not been read; nothing where reading it would fail.
+pub(super) fn identity(entry: &Value) -> Option<(Operation, &str, &str, &str)> {
+    let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+    let operation = match text("operation") {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return None,
+    };
+    let api_version = text("apiVersion");
+    if api_version.is_empty() || text("fieldsType") != "FieldsV1" {
+        return None;
+    }
+    let version = if operation == Operation::Apply { "" } else { api_version };
+    Some((operation, text("manager"), text("subresource"), version))
 }
 
 /// The manager as conflicts show it.
@@ -176,26 +210,18 @@ impl<'a> Entries<'a> {
     pub fn give(&mut self, operation: Operation, manager: &Manager<'a>, fields: Set<'a>) {
         match self.get_mut(operation, manager) {
             Some(entry) => {
-                entry.set = std::mem::take(&mut entry.set).union(fields);
+                entry.set = Rc::new(take(&mut entry.set).union(fields));
                 entry.time = manager.stamp();
                 entry.source = None;
             }
-            None => self.0.push(Entry {
-                manager: manager.name,
-                operation,
-                api_version: manager.api_version,
-                subresource: manager.subresource,
-                time: manager.stamp(),
-                set: fields,
-                source: None,
-            }),
+            None => self.0.push(Entry::new(operation, manager, manager.stamp(), Rc::new(fields))),
         }
     }
 
     /// Brings the sets up to a schema that has changed since they were written.
     pub fn reconcile(&mut self, ty: TypeRef) {
         for entry in &mut self.0 {
-            if entry.set.collapse_atomic(Some(ty)) {
+            if Rc::make_mut(&mut entry.set).collapse_atomic(Some(ty)) {
                 entry.source = None;
             }
         }
@@ -205,21 +231,13 @@ impl<'a> Entries<'a> {
     pub fn replace(&mut self, operation: Operation, manager: &Manager<'a>, fields: Set<'a>) {
         match self.get_mut(operation, manager) {
             Some(entry) => {
-                if entry.set != fields || entry.api_version != manager.api_version {
+                if *entry.set != fields || entry.api_version != manager.api_version {
                     entry.source = None;
                 }
-                entry.set = fields;
+                entry.set = Rc::new(fields);
                 entry.api_version = manager.api_version;
             }
-            None => self.0.push(Entry {
-                manager: manager.name,
-                operation,
-                api_version: manager.api_version,
-                subresource: manager.subresource,
-                time: None,
-                set: fields,
-                source: None,
-            }),
+            None => self.0.push(Entry::new(operation, manager, None, Rc::new(fields))),
         }
     }
 
@@ -252,7 +270,7 @@ impl<'a> Entries<'a> {
                     let bucket = &mut kept[*index];
                     bucket.manager = ANCIENT;
                     bucket.subresource = "";
-                    bucket.set = std::mem::take(&mut bucket.set).union(entry.set);
+                    bucket.set = Rc::new(take(&mut bucket.set).union(Rc::unwrap_or_clone(entry.set)));
                     bucket.time = entry.time;
                     bucket.source = None;
                     count -= 1;
@@ -284,8 +302,29 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// The set without a copy, where nobody else has it.
+fn take<'a>(set: &mut Rc<Set<'a>>) -> Set<'a> {
+    Rc::unwrap_or_clone(std::mem::take(set))
+}
+
 /// The new list, which takes unchanged entries from the list that was read without writing them anew.
 pub struct Plan(Vec<Written>);
+
+/// The list in upstream's order with one entry that is new, or in the place of another. All must have an identity.
+pub(super) fn in_order(list: &[Value], replaced: Option<usize>, new: Value) -> Plan {
+    fn key(entry: &Value) -> (bool, Option<&str>, &str, &str, &str) {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str);
+        let plain = |field: &str| text(field).unwrap_or_default();
+        (plain("operation") == "Update", text("time"), plain("manager"), plain("apiVersion"), plain("subresource"))
+    }
+    let kept = list.iter().enumerate().filter(|(index, _)| Some(*index) != replaced);
+    let mut kept: Vec<(usize, &Value)> = kept.collect();
+    kept.sort_by(|(_, left), (_, right)| key(left).cmp(&key(right)));
+    let place = kept.partition_point(|(_, entry)| key(entry) < key(&new));
+    let mut written: Vec<Written> = kept.into_iter().map(|(index, _)| Written::Kept(index)).collect();
+    written.insert(place, Written::New(new));
+    Plan(written)
+}
 
 enum Written {
     Kept(usize),
