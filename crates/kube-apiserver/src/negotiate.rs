@@ -11,7 +11,7 @@ use crate::query::Query;
 pub enum Media {
     Json,
     Yaml,
-    /// Only for clients that take nothing else: what is stored is JSON.
+    /// For clients that take nothing else, because what is stored is JSON, and for those that want metadata in it.
     Protobuf,
 }
 
@@ -66,8 +66,12 @@ fn negotiate_among(headers: &HeaderMap, query: &Query, allowed: fn(&Answer) -> b
     }
     clauses.sort_by_key(|clause| std::cmp::Reverse(preference(clause)));
     let offers: Vec<Answer> = clauses.iter().filter_map(|clause| clause_answer(clause)).filter(allowed).collect();
-    let readable = offers.iter().find(|offer| offer.media != Media::Protobuf);
-    let found = readable.or(offers.first()).copied()?;
+    let first = offers.first()?;
+    // The items of a list of metadata say what they are in JSON and do not in protobuf; clients compare them.
+    let found = match first.form {
+        Form::Metadata => *first,
+        Form::Object | Form::Table => *offers.iter().find(|offer| offer.media != Media::Protobuf).unwrap_or(first),
+    };
     let encodings = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
     let gzip = encodings.split(',').any(|encoding| {
         let mut parts = encoding.split(';').map(str::trim);
@@ -156,6 +160,15 @@ mod tests {
         check("application/json;as=Table;v=v7;g=meta.k8s.io,application/yaml", Some((Media::Yaml, Form::Object)));
         check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some((Media::Json, Form::Metadata)));
         check("application/vnd.kubernetes.protobuf", Some((Media::Protobuf, Form::Object)));
+        let metadata = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        check(
+            &format!("application/vnd.kubernetes.protobuf;{metadata},application/json;{metadata},application/json"),
+            Some((Media::Protobuf, Form::Metadata)),
+        );
+        check(
+            &format!("application/json;{metadata},application/vnd.kubernetes.protobuf;{metadata}"),
+            Some((Media::Json, Form::Metadata)),
+        );
         check("text/html", None);
         check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Form::Object)));
         check("application/json;q=0.5, application/yaml", Some((Media::Yaml, Form::Object)));

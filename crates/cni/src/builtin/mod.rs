@@ -54,7 +54,7 @@ struct State {
     ranges: Vec<IpNet>,
     /// The rules as they were last written, to leave them alone when nothing changes.
     written: Option<rules::Input>,
-    /// Sandboxes that are being linked right now: nobody else touches their devices.
+    /// Sandboxes that are being linked or unlinked right now: nobody else touches their devices.
     linking: BTreeSet<String>,
     /// Whether pods' ports are isolated, once that was looked at.
     isolated: Option<bool>,
@@ -144,8 +144,12 @@ impl Builtin {
 
     /// Device, claim and rules. The claim goes after the device: while it is there, nobody else gets the address.
     async fn release(&self, sandbox: &str) -> Result<()> {
-        links::unlink_pod(&self.config, sandbox).await?;
+        // A repair would take the device for one that another program removed, and join it again when its address is free.
+        self.state.lock().await.linking.insert(sandbox.to_owned());
+        let unlinked = links::unlink_pod(&self.config, sandbox).await;
         let mut state = self.state.lock().await;
+        state.linking.remove(sandbox);
+        unlinked?;
         self.dismiss(&mut state, sandbox).await?;
         self.write_rules(&mut state).await
     }

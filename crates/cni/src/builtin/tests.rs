@@ -343,6 +343,18 @@ async fn both_families_and_a_changed_range() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_leaves_pods_alone_that_are_taken_away() {
+    let machine = Machine::start(RANGE).await;
+    for name in ["a", "b", "c", "d", "e", "f", "0", "1"] {
+        let pod = machine.pod(name, Vec::new()).await;
+        let (detached, repaired) = tokio::join!(machine.network.detach(&pod.sandbox), machine.network.repair());
+        detached.unwrap();
+        assert_eq!(repaired.unwrap(), Vec::<String>::new());
+        assert_eq!(tool(&pod.namespace, "ip -o link").lines().count(), 1, "only its loopback");
+    }
+}
+
 #[tokio::test]
 async fn without_a_range_it_is_not_ready() {
     let state = tempfile::tempdir().unwrap();
