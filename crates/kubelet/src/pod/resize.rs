@@ -96,8 +96,7 @@ fn check_usage(stats: &[v1::ContainerStats], name: &str, id: &str, limit: i64) -
 
 /// The containers whose wish is not what is granted.
 pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
-    let sidecars = spec::init_containers(pod).filter(|container| spec::is_sidecar(container));
-    let all = sidecars.chain(spec::regular_containers(pod));
+    let all = spec::init_containers(pod).chain(spec::regular_containers(pod));
     let differing = all.filter(|container| {
         let wish = container.resources.clone().unwrap_or_default();
         !changed(&granted(memory, container), &wish).is_empty()
