@@ -264,9 +264,7 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
     let mut rest = spec.value.clone();
     for list in ["initContainers", "containers"] {
         for (container, before) in spec.each(list).zip(old_spec.each(list)) {
-            if list == "containers" || before.text("restartPolicy") == "Always" {
-                container_resize(&container, &before, errors);
-            }
+            container_resize(&container, &before, errors);
         }
     }
     for list in ["containers", "initContainers"] {
@@ -274,24 +272,34 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
         for index in 0..count {
             let before = &old_spec.value[list][index];
             let container = &mut rest[list][index];
-            let sidecar = container["restartPolicy"] == "Always";
-            if list == "containers" || sidecar {
-                undo_resize(container, before);
-            }
-            if container != before {
-                let own = Node::new(&Value::Null, spec.path.child("initContainers").index(index));
-                match (list, sidecar) {
-                    ("containers", _) => errors.forbidden(&spec, "only cpu and memory resources are mutable"),
-                    (_, true) => errors
-                        .forbidden(&own, "only cpu and memory resources for init or sidecar containers are mutable"),
-                    (_, false) => errors.forbidden(&spec, "resources for non-sidecar init containers are immutable"),
+            let modified = container != before;
+            undo_resize(container, before);
+            if list == "containers" {
+                if container != before {
+                    errors.forbidden(&spec, "only cpu and memory resources are mutable");
                 }
+                continue;
+            }
+            let own = Node::new(&Value::Null, spec.path.child("initContainers").index(index));
+            if container != before {
+                errors.forbidden(&own, "only cpu and memory resources for init or sidecar containers are mutable");
+            }
+            if modified && container["restartPolicy"] != "Always" && restarts_on_resize(container) {
+                errors.forbidden(
+                    &own,
+                    "non-sidecar init containers with a resize policy of RestartContainer cannot be resized",
+                );
             }
         }
     }
     if errors.is_empty() && rest != *old_spec.value {
         errors.forbidden(&spec, "only cpu and memory resources are mutable");
     }
+}
+
+fn restarts_on_resize(container: &Value) -> bool {
+    let mut policies = container["resizePolicy"].as_array().into_iter().flatten();
+    policies.any(|policy| policy["restartPolicy"] == "RestartContainer")
 }
 
 /// False where containers came, went or changed places.
