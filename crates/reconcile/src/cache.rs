@@ -384,6 +384,18 @@ struct Filling<K: Kind> {
     whole: bool,
 }
 
+impl<K: Kind> Filling<K> {
+    fn gone(&mut self, metadata: &ObjectMeta) -> serde_json::Result<u64> {
+        let key = Key::of(metadata);
+        // One that ends while all are listed is not to come back with the list.
+        self.listed.remove(&key);
+        self.cache.remove(&key);
+        let revision = slim::revision(metadata);
+        self.cache.advance(revision);
+        Ok(revision)
+    }
+}
+
 impl<K: Kind> Taker for Filling<K> {
     fn take(&mut self, change: Change<'_>) -> serde_json::Result<u64> {
         let (text, whole) = match change {
@@ -398,7 +410,11 @@ impl<K: Kind> Taker for Filling<K> {
             }
             Change::Listed(text) | Change::Put(text) | Change::Gone(text) => (text, change),
         };
-        let mut object: K = crate::decode::decode(text)?;
+        let mut object: K = match crate::decode::decode(text) {
+            // What cannot be read is gone all the same: kept, it would be served for ever.
+            Err(_) if matches!(whole, Change::Gone(_)) => return self.gone(&crate::decode::metadata(text)?),
+            decoded => decoded?,
+        };
         let revision = slim::slim(&mut object, self.whole);
         match whole {
             Change::Listed(_) => {
@@ -406,12 +422,7 @@ impl<K: Kind> Taker for Filling<K> {
                 self.listed.insert(Key::of(object.metadata()), Arc::new(object));
                 return Ok(revision);
             }
-            Change::Gone(_) => {
-                let key = Key::of(object.metadata());
-                // One that ends while all are listed is not to come back with the list.
-                self.listed.remove(&key);
-                self.cache.remove(&key);
-            }
+            Change::Gone(_) => return self.gone(object.metadata()),
             _ => self.cache.put(Arc::new(object)),
         }
         self.cache.advance(revision);

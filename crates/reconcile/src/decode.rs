@@ -3,6 +3,8 @@
 //! Go reads a time that is null or not there as its zero. Our types insist on the time of a condition, and an object that
 //! cannot be read is lost to everyone: a Service whose condition has no time would not be served.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -14,6 +16,16 @@ pub(crate) fn decode<K: DeserializeOwned>(text: &str) -> serde_json::Result<K> {
         let mut object: Value = serde_json::from_str(text)?;
         if fill_times(&mut object) { serde_json::from_value(object) } else { Err(error) }
     })
+}
+
+/// The metadata of an object, whatever else it holds.
+pub(crate) fn metadata(text: &str) -> serde_json::Result<ObjectMeta> {
+    #[derive(Deserialize)]
+    struct Object {
+        #[serde(default)]
+        metadata: ObjectMeta,
+    }
+    serde_json::from_str(text).map(|object: Object| object.metadata)
 }
 
 /// Gives every condition without a time the zero one; tells whether there was any.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use machinery::codec::protobuf;
+use machinery::kind::Kind;
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::cache::{Change, Item, Watcher};
@@ -370,22 +371,25 @@ impl Stream {
     }
 
     fn put_bookmark(&self, out: &mut BytesMut, revision: Revision, initial_end: bool) {
-        let kind = &self.call.resource.kind;
-        let mut object = match self.call.answer.form {
-            Form::Table => {
-                json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": [
-                    {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}}
-                ]})
-            }
-            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
-            Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {}}),
-        };
-        let meta = &mut object["metadata"];
-        meta["resourceVersion"] = revision.to_string().into();
-        if initial_end {
-            meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
+        let object = bookmark(&self.call.resource.kind, self.call.answer.form, revision, initial_end);
         out.put_slice(&encoded(&self.call, "BOOKMARK", &object));
+    }
+}
+
+/// Only metadata. A table has it where it has all others': in its row.
+fn bookmark(kind: &Kind, form: Form, revision: Revision, initial_end: bool) -> Value {
+    let mut meta = json!({"resourceVersion": revision.to_string()});
+    if initial_end {
+        meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    match form {
+        Form::Table => {
+            let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta});
+            json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": null, "rows": [{"cells": [], "object": partial}]})
+        }
+        Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
+        Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": meta}),
     }
 }
 
@@ -434,4 +438,24 @@ fn frame(event: &str, object: &[u8]) -> Bytes {
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
     out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bookmark_says_that_the_first_objects_were_sent() {
+        let kind = api::KINDS.iter().find(|kind| kind.kind == "Secret").expect("a kind");
+        let marked = |object: &Value| object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
+        for form in [Form::Object, Form::Metadata] {
+            let object = bookmark(kind, form, Revision(7), true);
+            assert!(marked(&object) && object["metadata"]["resourceVersion"] == "7", "{object}");
+            assert!(!marked(&bookmark(kind, form, Revision(7), false)));
+        }
+        let table = bookmark(kind, Form::Table, Revision(7), true);
+        assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
+        let row = &table["rows"][0]["object"];
+        assert!(marked(row) && row["metadata"]["resourceVersion"] == "7", "{table}");
+    }
 }

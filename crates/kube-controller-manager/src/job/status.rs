@@ -57,9 +57,8 @@ pub(super) fn after(
             if asked { ("True", "JobSuspended", "Job suspended") } else { ("False", "JobResumed", "Job resumed") };
         if ensure(&mut conditions, "Suspended", status, reason, message, &now) {
             told = Some(if asked { ("Suspended", message) } else { ("Resumed", message) });
-            if !asked {
-                new.start_time = Some(now.clone());
-            }
+            // How long it may take is counted from when it goes on.
+            new.start_time = (!asked).then(|| now.clone());
         }
     }
     let tracked = track(job, spec, count, end, &mut new);

@@ -89,6 +89,25 @@ fn a_suspended_job_ends_its_pods_without_counting_them() {
 }
 
 #[test]
+fn the_time_of_a_suspended_job_begins_when_it_goes_on() {
+    let status = |suspend: bool, status: Value| {
+        let job = job(json!({"completions": 1, "suspend": suspend}), status);
+        let plan = plan(now(), &job, &pods(""));
+        let written = plan.writes.iter().find(|write| write.to_string().starts_with("update")).expect("a status");
+        written.body()["status"].clone()
+    };
+    let suspended = status(true, json!({"startTime": "1970-01-01T00:00:00Z"}));
+    assert_eq!((&suspended["startTime"], &suspended["conditions"][0]["status"]), (&Value::Null, &json!("True")));
+    for before in
+        [suspended.clone(), json!({"startTime": "1970-01-01T00:00:00Z", "conditions": suspended["conditions"]})]
+    {
+        let resumed = status(false, before);
+        assert_eq!(resumed["startTime"], json!(now().to_string()));
+        assert_eq!(resumed["conditions"][0]["status"], "False");
+    }
+}
+
+#[test]
 fn failures_count_up_to_the_limit() {
     check(json!({"completions": 1, "backoffLimit": 1}), "a Failed - 1", "create, status, release a");
     check(

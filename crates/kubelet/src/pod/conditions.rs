@@ -35,6 +35,9 @@ pub(super) fn of(input: &Input, status: &PodStatus) -> Vec<PodCondition> {
         says.push(containers);
     }
     says.push(Says { type_: "PodScheduled", status: true, reason: None, message: None });
+    if spec::may_restart_all(input.pod) {
+        says.push(all_restarting(input, status));
+    }
 
     let previous = input.previous.conditions.as_deref().unwrap_or_default();
     let mut conditions: Vec<PodCondition> = says.into_iter().map(|says| stamped(input, previous, says)).collect();
@@ -53,6 +56,7 @@ static OWNED: &[&str] = &[
     "Ready",
     "ContainersReady",
     "PodScheduled",
+    "AllContainersRestarting",
     "PodResizePending",
     "PodResizeInProgress",
 ];
@@ -81,6 +85,18 @@ fn stamped(input: &Input, previous: &[PodCondition], says: Says) -> PodCondition
 fn ready_to_start(input: &Input) -> Says {
     let sandbox = input.observed.current_sandbox(spec::host_network(input.pod));
     Says { type_: "PodReadyToStartContainers", status: sandbox.is_some(), reason: None, message: None }
+}
+
+fn all_restarting(input: &Input, status: &PodStatus) -> Says {
+    let type_ = "AllContainersRestarting";
+    if let Some(reason) = finished(status) {
+        return Says { type_, status: false, reason: Some(reason.to_owned()), message: None };
+    }
+    if input.observed.running_since_before_restart(input.pod, input.memory).next().is_none() {
+        return Says { type_, status: false, reason: None, message: None };
+    }
+    let message = "container exited with restart policy rule".to_owned();
+    Says { type_, status: true, reason: Some("RestartAllContainersStarted".to_owned()), message: Some(message) }
 }
 
 fn finished(status: &PodStatus) -> Option<&'static str> {

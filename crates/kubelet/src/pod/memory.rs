@@ -27,6 +27,8 @@ pub struct Memory {
     pub replacing: BTreeMap<String, Option<Timestamp>>,
     /// The container that is being started, by name. One at a time, in the pod's order.
     pub starting: Option<String>,
+    /// All containers are or were restarted together.
+    pub restart: Option<Restart>,
     /// A sandbox is being made or ended.
     pub sandbox_busy: bool,
     /// Why the pod is to end although its object does not say so.
@@ -50,6 +52,27 @@ pub struct Memory {
     pub start_time: Option<Timestamp>,
     /// Each container's hash of the wish that was waited for; a new wish is tried at once.
     pub hashes: HashMap<String, String>,
+}
+
+/// All containers of the pod are restarted because the rules of one say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// When the one that asks for it ended.
+    pub asked_at: Timestamp,
+    /// Later than that where another one was just being started: it is to be restarted too.
+    pub since: Timestamp,
+}
+
+impl Memory {
+    /// Takes note that all are to be restarted, as soon as none is being started.
+    pub fn note_restart(&mut self, asked_at: Option<Timestamp>, now: Timestamp) {
+        if let Some(asked_at) = asked_at
+            && self.starting.is_none()
+            && self.restart.is_none_or(|restart| restart.asked_at != asked_at)
+        {
+            self.restart = Some(Restart { asked_at, since: now });
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ impl Observer {
             containers.extend(self.container(listed).await?);
         }
         containers.sort_by_key(|container| std::cmp::Reverse((container.created_at, container.attempt)));
-        Ok(Observed { sandboxes, containers })
+        Ok(Observed { sandboxes, containers, before: Vec::new() })
     }
 
     async fn sandbox(&mut self, listed: v1::PodSandbox) -> cri::Result<Option<Sandbox>> {

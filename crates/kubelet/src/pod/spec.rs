@@ -152,6 +152,13 @@ fn rule_says_restart(container: &Container, exit_code: i32) -> bool {
     false
 }
 
+/// Whether any container has a rule by which its end restarts all.
+pub(crate) fn may_restart_all(pod: &Pod) -> bool {
+    let mut rules =
+        init_containers(pod).chain(regular_containers(pod)).flat_map(|container| &container.restart_policy_rules);
+    rules.any(|rules| rules.iter().any(|rule| rule.action == "RestartAllContainers"))
+}
+
 /// Whether the end of this container with that code starts the whole pod anew.
 pub(crate) fn restarts_all(container: &Container, exit_code: i32) -> bool {
     let rules = container.restart_policy_rules.iter().flatten();

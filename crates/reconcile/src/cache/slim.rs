@@ -5,6 +5,7 @@
 use std::any::Any;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, Pod, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Kind;
 
@@ -14,8 +15,12 @@ pub(super) fn slim<K: Kind>(object: &mut K, whole: bool) -> u64 {
     if let Some(pod) = (object as &mut dyn Any).downcast_mut::<Pod>().filter(|_| !whole) {
         slim_pod(pod);
     }
-    // Revisions are ordered numbers, on every server of this API level.
-    object.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+    revision(object.metadata())
+}
+
+/// Revisions are ordered numbers, on every server of this API level.
+pub(super) fn revision(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 /// Whether shared copies of this kind lack fields, so that writing one back whole would lose them.

@@ -36,6 +36,18 @@ fn objects_are_found_by_key_namespace_and_owner() {
 }
 
 #[test]
+fn what_cannot_be_read_ends_all_the_same() {
+    let cache = Arc::new(Cache::<ConfigMap>::default());
+    cache.put(object("a", "x", "1", "1"));
+    let mut filling = Filling { cache: cache.clone(), listed: BTreeMap::new(), newest: 0, whole: false };
+    let unreadable = r#"{"metadata": {"namespace": "a", "name": "x", "resourceVersion": "7"}, "data": 1}"#;
+    assert!(filling.take(Change::Put(unreadable)).is_err());
+    assert!(cache.get(&Key::new("a", "x")).is_some());
+    assert_eq!(filling.take(Change::Gone(unreadable)).unwrap(), 7);
+    assert!(cache.get(&Key::new("a", "x")).is_none());
+}
+
+#[test]
 fn an_index_follows_its_objects() {
     const BY_OWNER: Index<ConfigMap> = Index {
         name: "owner",

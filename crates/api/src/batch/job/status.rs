@@ -123,7 +123,10 @@ fn transitions(errors: &mut Errors, new: &Node, old: &Node) {
             refuse(errors, &status.at("conditions"), detail);
         }
     }
-    for field in ["failed", "succeeded"] {
+    let spec = new.at("spec");
+    // A Job with an index for each pod may be made smaller.
+    let shrinks = spec.text("completionMode") == "Indexed" && spec.number("completions") == spec.number("parallelism");
+    for field in ["failed", "succeeded"].into_iter().filter(|field| *field == "failed" || !shrinks) {
         if status.number(field).unwrap_or(0) < before.number(field).unwrap_or(0) {
             let count = status.number(field).unwrap_or(0).into();
             let path = status.path.child(field);
@@ -132,12 +135,19 @@ fn transitions(errors: &mut Errors, new: &Node, old: &Node) {
     }
     let (completion, earlier) = (status.at("completionTime"), before.at("completionTime"));
     if completion.exists() && earlier.exists() && completion.value != earlier.value {
-        errors.invalid(&completion, "completionTime cannot be mutated");
+        errors.invalid(&completion, "field is immutable");
     }
     let (start, earlier) = (status.at("startTime"), before.at("startTime"));
-    if earlier.exists() && start.value != earlier.value && !new.at("spec").flag("suspend") {
+    // The controller learns that a Job goes on after its spec says so.
+    let resumes = condition(old.value, "Suspended") && is_false(new, "Suspended");
+    if earlier.exists() && start.value != earlier.value && !spec.flag("suspend") && !resumes {
         errors.invalid(&start, "field is immutable for unsuspended job once set");
     }
+}
+
+fn is_false(job: &Node, kind: &str) -> bool {
+    let conditions = job.at("status").each("conditions");
+    conditions.filter(|condition| condition.text("type") == kind).any(|condition| condition.text("status") == "False")
 }
 
 fn criteria(errors: &mut Errors, new: &Node, old: &Node) {
@@ -160,4 +170,44 @@ fn criteria(errors: &mut Errors, new: &Node, old: &Node) {
         was("Complete") && !was("SuccessCriteriaMet") && met,
         "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(spec: Value, old: Value, new: Value, expected: &[&str]) {
+        let (old, new) = (json!({"spec": spec, "status": old}), json!({"spec": spec, "status": new}));
+        let mut errors = Errors::default();
+        validate_status(&Node::root(&new), &Node::root(&old), &mut errors);
+        let found: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
+        assert_eq!(found, expected, "{old} {new}");
+    }
+
+    #[test]
+    fn a_job_begins_anew_when_it_goes_on() {
+        let status = |start: &str, suspended: &str| json!({"startTime": start, "conditions": [{"type": "Suspended", "status": suspended}]});
+        let (one, two) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+        check(json!({"suspend": false}), status(one, "True"), status(two, "False"), &[]);
+        check(json!({"suspend": true}), status(one, "False"), json!({}), &[]);
+        check(json!({}), json!({}), status(two, "False"), &[]);
+        let fixed = "status.startTime: Invalid value: \"2026-01-01T00:00:02Z\": field is immutable for unsuspended job once set";
+        check(json!({"suspend": false}), status(one, "False"), status(two, "False"), &[fixed]);
+        check(json!({"suspend": false}), status(one, "True"), status(two, "True"), &[fixed]);
+    }
+
+    #[test]
+    fn counters_shrink_only_with_the_job() {
+        let spec = |mode: &str| json!({"completionMode": mode, "completions": 2, "parallelism": 2});
+        let (three, two) = (json!({"succeeded": 3}), json!({"succeeded": 2}));
+        check(spec("Indexed"), three.clone(), two.clone(), &[]);
+        check(
+            spec("NonIndexed"),
+            three,
+            two,
+            &["status.succeeded: Invalid value: 2: cannot decrease the succeeded counter"],
+        );
+    }
 }

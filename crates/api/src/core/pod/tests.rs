@@ -545,6 +545,39 @@ fn resizes_leave_containers_where_they_are() {
 }
 
 #[test]
+fn resizes_of_init_containers() {
+    let limits = |cpu: &str| json!({"limits": {"cpu": cpu}, "requests": {"cpu": cpu}});
+    let resize = |changes: Value| -> Vec<String> {
+        let mut old = pod().made(&Value::Null);
+        old["spec"]["initContainers"] = json!([{"name": "i", "image": "x", "resources": limits("1")}]);
+        merge(&mut old, &json!({"spec": {"initContainers": [changes["before"]]}}));
+        (super::KIND.defaults)(&mut old);
+        old["status"]["qosClass"] = "Burstable".into();
+        let mut new = old.clone();
+        merge(&mut new, &json!({"spec": {"initContainers": [changes["after"]]}}));
+        subresources::prepare_resize(&mut new, &old);
+        let mut errors = Errors::default();
+        validate_resize_update(&Node::root(&new), &Node::root(&old), &mut errors);
+        errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(resize(json!({"before": {}, "after": {"resources": limits("2")}})), none);
+    let mut storage = limits("2");
+    storage["limits"]["ephemeral-storage"] = "1".into();
+    let only =
+        "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable";
+    assert_eq!(resize(json!({"before": {}, "after": {"resources": storage}})), [only]);
+    let restarts = json!({"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]});
+    let found = resize(json!({"before": restarts, "after": {"resources": limits("2")}}));
+    let never = "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of \
+                 RestartContainer cannot be resized";
+    assert!(found.iter().any(|error| error == never), "{found:?}");
+    let mut sidecar = restarts;
+    sidecar["restartPolicy"] = "Always".into();
+    assert_eq!(resize(json!({"before": sidecar, "after": {"resources": limits("2")}})), none);
+}
+
+#[test]
 fn updates() {
     pod().update(json!({"spec": {"containers": [{"image": "y"}]}}), &[]);
     pod().update(json!({"spec": {"activeDeadlineSeconds": 5}}), &[]);

@@ -22,7 +22,9 @@ pub(super) fn plan(input: &Input, sandbox: &Sandbox, plan: &mut Plan) -> Init {
         let last = input.observed.latest_in(&sandbox.id, &container.name);
         let goes_on = match last {
             Some(running) if running.state == State::Running => {
-                if sidecar && !input.memory.killing.contains(&running.id) {
+                if input.memory.killing.contains(&running.id) {
+                    false
+                } else if sidecar {
                     if let Some(kill) = must_restart(input, container, running) {
                         plan.push(Action::Kill(kill));
                         false
@@ -31,9 +33,7 @@ pub(super) fn plan(input: &Input, sandbox: &Sandbox, plan: &mut Plan) -> Init {
                         started(container, input.memory, &running.id)
                     }
                 } else {
-                    if !sidecar && !input.memory.killing.contains(&running.id) {
-                        super::regular::resize(input, container, running, plan);
-                    }
+                    super::regular::resize(input, container, running, plan);
                     false
                 }
             }

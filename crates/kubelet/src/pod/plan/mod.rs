@@ -5,6 +5,7 @@
 
 mod init;
 mod regular;
+mod restart;
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -115,6 +116,8 @@ pub struct Input<'a> {
 }
 
 pub fn plan(input: Input) -> Plan {
+    let observed = input.observed.since_restart(input.pod, input.memory);
+    let input = Input { observed: &observed, ..input };
     let mut plan = Plan::default();
     if termination::must_end(&input) || ran_its_course(&input) {
         termination::plan(&input, &mut plan);
@@ -137,7 +140,7 @@ pub fn plan(input: Input) -> Plan {
             plan.push(Action::RemoveSandbox { id: old.id.clone() });
         }
     }
-    if input.memory.sandbox_busy {
+    if input.memory.sandbox_busy || restart::plan(&input, &mut plan) {
         return plan;
     }
 
@@ -189,18 +192,26 @@ fn new_sandbox(input: &Input, plan: &mut Plan) {
 }
 
 /// Containers are started one after the other, as upstream does: a slow pull holds up those behind it, in the pod's order.
+/// One that never ran comes before one that is started again, or it would have to wait as long as that one keeps ending.
 fn keep_one_start(plan: &mut Plan) {
-    let mut seen = false;
-    plan.actions.retain(|action| match action {
-        Action::Start { .. } => !std::mem::replace(&mut seen, true),
-        _ => true,
+    let first = plan.actions.iter().position(|action| match action {
+        Action::Start { kind: Kind::Regular, attempt, .. } => *attempt == 0,
+        Action::Start { .. } => true,
+        _ => false,
+    });
+    let first = first.or_else(|| plan.actions.iter().position(|action| matches!(action, Action::Start { .. })));
+    let mut number = 0;
+    plan.actions.retain(|action| {
+        let kept = !matches!(action, Action::Start { .. }) || Some(number) == first;
+        number += 1;
+        kept
     });
 }
 
 /// Keeps the newest and the one before it (for `logs -p`), and of earlier sandboxes nothing that has a successor.
 fn remove_superseded(input: &Input, plan: &mut Plan) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for container in &input.observed.containers {
+    for container in input.observed.containers.iter().chain(&input.observed.before) {
         let count = seen.entry(container.name.as_str()).or_default();
         *count += 1;
         if *count > 2 && container.state == State::Exited {

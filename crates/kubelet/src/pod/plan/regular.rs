@@ -2,15 +2,12 @@
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::{Action, Because, Input, Kill, Plan, Turn, must_restart, turn};
+use super::{Action, Input, Plan, Turn, must_restart, turn};
 use crate::pod::observed::{self, Sandbox, State};
 use crate::pod::resize;
 use crate::pod::spec::{self, Kind};
 
 pub(super) fn plan(input: &Input, sandbox: &Sandbox, plan: &mut Plan) {
-    if restart_all(input, sandbox, plan) {
-        return;
-    }
     for container in spec::regular_containers(input.pod) {
         match input.observed.latest_in(&sandbox.id, &container.name) {
             Some(running) if running.state == State::Running => {
@@ -75,36 +72,4 @@ fn wanted(input: &Input, container: &Container, in_sandbox: Option<&observed::Co
         }
         _ => true,
     }
-}
-
-/// A container whose rules say so takes all others down with it; when they have ended, the sandbox goes too and everything
-/// begins anew, init containers included.
-fn restart_all(input: &Input, sandbox: &Sandbox, plan: &mut Plan) -> bool {
-    let asked = spec::regular_containers(input.pod).any(|container| {
-        input
-            .observed
-            .latest_in(&sandbox.id, &container.name)
-            .is_some_and(|last| last.state == State::Exited && spec::restarts_all(container, last.exit_code))
-    });
-    if !asked {
-        return false;
-    }
-    let mut running = false;
-    for container in input.observed.running() {
-        running = true;
-        if !input.memory.killing.contains(&container.id) {
-            plan.push(Action::Kill(Kill {
-                id: container.id.clone(),
-                name: container.name.clone(),
-                message: format!("Stopping container {}", container.name),
-                grace_seconds: spec::termination_grace_seconds(input.pod),
-                after: Vec::new(),
-                because: Because::Changed,
-            }));
-        }
-    }
-    if !running {
-        plan.push(Action::StopSandbox { id: sandbox.id.clone() });
-    }
-    true
 }

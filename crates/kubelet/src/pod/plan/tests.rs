@@ -19,7 +19,7 @@ fn pod(yaml: &str) -> Pod {
     serde_json::from_value(decoded.value).expect("a pod")
 }
 
-/// Lines such as `sandbox ready`, `c running`, `c exited 1 5s ago`, newest first.
+/// Lines such as `sandbox ready`, `c running`, `c exited 1 5s ago`, newest first; `c running anew` was just created.
 fn observed(pod: &Pod, text: &str) -> Observed {
     let mut observed = Observed::default();
     let mut number = 100;
@@ -49,7 +49,7 @@ fn observed(pod: &Pod, text: &str) -> Observed {
             sandbox: observed.sandboxes.first().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
             attempt: 5 - before as u32,
             state,
-            created_at: at(number - 500),
+            created_at: if words.last() == Some(&"anew") { at(0) } else { at(number - 500) },
             started_at: at(-200),
             finished_at: at(-ago),
             exit_code: words.get(2).filter(|_| state == State::Exited).map_or(0, |code| code.parse().expect("a code")),
@@ -112,6 +112,8 @@ fn a_new_pod_gets_a_sandbox_and_its_containers_in_order() {
     check(TWO, "sandbox ready", "start a #0");
     check(TWO, "sandbox ready\na running", "start b #0");
     check(TWO, "sandbox ready\na running\nb running", "");
+    // One that keeps ending does not keep others from their first start.
+    check(TWO, "sandbox ready\na exited 1", "start b #0");
 }
 
 #[test]
@@ -158,8 +160,48 @@ fn restart_policies() {
     check(rule, "sandbox ready\na exited 42", "start a #6");
     check(rule, "sandbox ready\na exited 41", "stop sandbox s0\nending");
     let all = "spec: {containers: [{name: a, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}, {name: b}]}";
-    check(all, "sandbox ready\na exited 42\nb running", "kill b-0 in 30s: Stopping container b");
-    check(all, "sandbox ready\na exited 42\nb exited 1", "stop sandbox s0");
+    check(all, "sandbox ready\na exited 42\nb running", "kill b-0 in 0s: killing");
+    check(all, "sandbox ready\na exited 42\nb exited 1", "start a #6");
+}
+
+#[test]
+fn all_containers_restart_together() {
+    let rules = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]";
+    let yaml = format!(
+        "spec: {{restartPolicy: Never, initContainers: [{{name: i}}, {{name: side, restartPolicy: Always}}], \
+         containers: [{{name: a, restartPolicy: Never, {rules}}}, {{name: b}}]}}"
+    );
+    let ended = "b exited 137\na exited 42\nside exited 137\ni exited 0";
+    check(
+        &yaml,
+        "sandbox ready\nb running\na exited 42\nside running\ni exited 0",
+        "kill b-0 in 0s: killing\nkill side-0 in 0s: killing",
+    );
+    // In the sandbox that is there, from the first init container on.
+    check(&yaml, &format!("sandbox ready\n{ended}"), "start i #6");
+    check(&yaml, &format!("sandbox ready\ni running anew\n{ended}"), "");
+    check(&yaml, &format!("sandbox ready\ni exited 0 0s anew\n{ended}"), "start side #6");
+    let again = "side running anew\ni exited 0 0s anew";
+    check(&yaml, &format!("sandbox ready\n{again}\n{ended}"), "start a #6");
+    check(&yaml, &format!("sandbox ready\na running anew\n{again}\n{ended}"), "start b #6");
+    check(&yaml, &format!("sandbox ready\nb running anew\na running anew\n{again}\n{ended}"), "");
+    // One that has ended well meanwhile does not end the pod: the others have their turn still.
+    check(&yaml, &format!("sandbox ready\na exited 0 0s anew\n{again}\n{ended}"), "start b #6");
+    // One that was just being started when that happened is restarted too.
+    let mut memory = Memory { starting: Some("b".to_owned()), ..Memory::default() };
+    let seen = "sandbox ready\nb running anew\na exited 42\nside exited 137\ni exited 0";
+    memory.note_restart(Some(at(-1)), at(1));
+    assert_eq!(memory.restart, None);
+    memory.starting = None;
+    memory.note_restart(Some(at(-1)), at(1));
+    memory.note_restart(Some(at(-1)), at(9));
+    check_with(&memory, &yaml, seen, "kill b-0 in 0s: killing");
+    // An init container may ask for it too.
+    let init = format!(
+        "spec: {{restartPolicy: Never, initContainers: [{{name: side, restartPolicy: Always}}, {{name: i, {rules}}}], containers: [{{name: a}}]}}"
+    );
+    check(&init, "sandbox ready\ni exited 42\nside running", "kill side-0 in 0s: killing");
+    check(&init, "sandbox ready\ni exited 42\nside exited 137", "start side #6");
 }
 
 #[test]
@@ -301,6 +343,8 @@ fn resources_change_in_place_or_by_restart() {
     let mut memory = Memory::default();
     memory.actuated.insert("a-0".to_owned(), spec::wishes(&old).containers[0].resources.clone().expect("resources"));
     check_with(&memory, yaml, "sandbox ready\na running", "resize a-0");
+    let init = yaml.replace("containers: [", "containers: [{name: c}], initContainers: [");
+    check_with(&memory, &init, "sandbox ready\na running", "resize a-0");
     let restart = yaml
         .replace("resources:", "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources:");
     check_with(&memory, &restart, "sandbox ready\na running", "kill a-0 in 30s: Container a resize requires restart");

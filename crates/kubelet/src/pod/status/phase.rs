@@ -1,6 +1,6 @@
 //! The phase of a pod, from the states of its containers.
 
-use k8s_openapi::api::core::v1::ContainerStatus;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
 use super::super::observed::State;
 use super::super::plan::Progress;
@@ -10,6 +10,8 @@ use super::Input;
 /// Upstream's getPhase: what the containers together amount to.
 pub(super) fn phase(input: &Input, init: &[ContainerStatus], regular: &[ContainerStatus]) -> String {
     let pod = input.pod;
+    let since_restart = input.observed.since_restart(pod, input.memory);
+    let begins_anew = |container: &Container| since_restart.is_to_begin_anew(&container.name);
     let mut pending_init = 0;
     let mut failed_init = 0;
     for (container, status) in spec::init_containers(pod).zip(init) {
@@ -25,7 +27,7 @@ pub(super) fn phase(input: &Input, init: &[ContainerStatus], regular: &[Containe
             Shown::Ended(0) => {}
             Shown::Running => pending_init += 1,
             Shown::Ended(code) => {
-                if spec::restarts(pod, Kind::Init, container, code) {
+                if spec::restarts(pod, Kind::Init, container, code) || begins_anew(container) {
                     pending_init += 1
                 } else {
                     failed_init += 1
@@ -48,7 +50,7 @@ pub(super) fn phase(input: &Input, init: &[ContainerStatus], regular: &[Containe
                 if code == 0 {
                     succeeded += 1;
                 }
-                restarting |= spec::restarts(pod, Kind::Regular, container, code);
+                restarting |= spec::restarts(pod, Kind::Regular, container, code) || begins_anew(container);
             }
             Shown::Waiting => match status.last_code() {
                 // It has run before, so the pod counts as running while it waits for its next turn.
@@ -57,7 +59,7 @@ pub(super) fn phase(input: &Input, init: &[ContainerStatus], regular: &[Containe
                     if code == 0 {
                         succeeded += 1;
                     }
-                    restarting |= spec::restarts(pod, Kind::Regular, container, code);
+                    restarting |= spec::restarts(pod, Kind::Regular, container, code) || begins_anew(container);
                 }
                 None => waiting += 1,
             },

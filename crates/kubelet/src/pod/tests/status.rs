@@ -127,6 +127,61 @@ fn statuses_are_those_of_upstream() {
 }
 
 #[test]
+fn pods_whose_containers_are_all_restarted_stay_running() {
+    let rules =
+        serde_json::json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"restartPolicy": "Never", "initContainers": [{"name": "i"}],
+            "containers": [{"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules}, {"name": "b"}]}
+    }))
+    .expect("a pod");
+    let second = |second: i64| Timestamp::from_second(second).expect("a time");
+    let container = |name: &str, created: i64, state: State, exit_code: i32| Container {
+        id: format!("{name}-{created}"),
+        name: name.into(),
+        sandbox: "s".into(),
+        attempt: u32::from(created > 50),
+        state,
+        created_at: second(created),
+        started_at: second(created),
+        finished_at: second(50),
+        exit_code,
+        ..Default::default()
+    };
+    let (init, a, b) = (
+        container("i", 1, State::Exited, 0),
+        container("a", 2, State::Exited, 42),
+        container("b", 3, State::Running, 0),
+    );
+    let ended = Container { state: State::Exited, exit_code: 137, ..b.clone() };
+    let anew = container("a", 60, State::Exited, 0);
+    let made = |containers: Vec<Container>| {
+        let sandbox = Sandbox { id: "s".into(), ready: true, ips: vec!["10.0.0.1".into()], ..Default::default() };
+        let observed = Observed { sandboxes: vec![sandbox], containers, ..Default::default() };
+        let made = status(&Input {
+            pod: &pod,
+            observed: &observed,
+            memory: &Memory::default(),
+            progress: Progress::Active,
+            previous: &PodStatus::default(),
+            host_ips: &[],
+            runtime: "knarr",
+            now: second(70),
+        });
+        let restarting = made.conditions.into_iter().flatten().find(|found| found.type_ == "AllContainersRestarting");
+        let restarting = restarting.map(|condition| (condition.status, condition.reason.unwrap_or_default()));
+        (made.phase.unwrap_or_default(), restarting.expect("a condition"))
+    };
+    let begun = ("True".to_owned(), "RestartAllContainersStarted".to_owned());
+    let cleared = ("False".to_owned(), String::new());
+    assert_eq!(made(vec![b, a.clone(), init.clone()]), ("Running".to_owned(), begun));
+    assert_eq!(made(vec![ended.clone(), a.clone(), init.clone()]), ("Running".to_owned(), cleared.clone()));
+    // The one that asked for it has ended well meanwhile, and the other one still waits for its turn.
+    assert_eq!(made(vec![anew, ended, a, init]), ("Running".to_owned(), cleared));
+}
+
+#[test]
 fn gates_hold_back_readiness() {
     let pod: Pod = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "p", "uid": "u", "generation": 2},
@@ -136,6 +191,7 @@ fn gates_hold_back_readiness() {
     let observed = Observed {
         sandboxes: vec![Sandbox { id: "s".into(), ready: true, ips: vec!["10.0.0.1".into()], ..Default::default() }],
         containers: vec![Container { id: "1".into(), name: "c".into(), state: State::Running, ..Default::default() }],
+        ..Default::default()
     };
     let ready = |conditions: Value| {
         let previous: PodStatus =
@@ -177,7 +233,7 @@ fn a_container_that_runs_is_ready_at_once_unless_its_hook_goes_on() {
         let running = Container { id: "1".into(), name: "c".into(), state: State::Running, ..Default::default() };
         let made = status(&Input {
             pod: &pod,
-            observed: &Observed { sandboxes: vec![sandbox], containers: vec![running] },
+            observed: &Observed { sandboxes: vec![sandbox], containers: vec![running], ..Default::default() },
             memory: &Memory { starting: Some("c".to_owned()), ..Default::default() },
             progress: Progress::Active,
             previous: &PodStatus::default(),

@@ -187,6 +187,7 @@ impl Worker {
         self.forget_what_is_gone();
         self.check_deadline(now);
         let pod = self.pod();
+        self.memory.note_restart(self.observed.restart_asked_at(&pod), now);
         self.probing.follow(&self.shared, &pod, &self.observed, &mut self.memory, &self.status, self.progress);
         self.consider_resize();
         let input = plan::Input { pod: &pod, observed: &self.observed, memory: &self.memory, now };
