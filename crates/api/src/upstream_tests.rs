@@ -67,6 +67,7 @@ fn server_side_apply() {
             }
         }
         let mut object = live.unwrap_or_else(|| json!({"metadata": {}}));
+        machinery::codec::unpack(&mut object);
         let list = object.meta_mut().remove("managedFields").unwrap_or_default();
         let entry = |one: &Value| {
             let who = format!("{} {}", one["operation"].as_str().unwrap_or(""), one["manager"].as_str().unwrap_or(""));
