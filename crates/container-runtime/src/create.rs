@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
@@ -93,16 +93,7 @@ async fn prepare(
     let mut spec = spec::spec(&input)?;
     give_devices(&mut spec, &bound)?;
     let program = crate::handlers::program(&inner.config, &sandbox.record.lock().handler)?;
-    let whole = spec.clone();
-    let process = take_process(&mut spec, inner)?;
-    if program.is_some() {
-        // A runtime of the host does all that the specification says.
-        spec = whole;
-    }
-    // It holds what the environment holds; what is written over keeps its mode.
-    linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
-    spec.save(folder.join(CONFIG)).map_err(|error| cri::Error::unknown(error.to_string()))?;
-    write_json(&folder.join(PROCESS), &process).map_err(failed)?;
+    let process = save_spec(inner, spec, &folder, program.is_some())?;
     let log_path = log_path(sandbox_config, &config);
     let record = ContainerRecord {
         id: id.to_string(),
@@ -138,6 +129,20 @@ async fn prepare(
     };
     write_json(&start.folder.join(START), &start).map_err(failed)?;
     Ok((record, start))
+}
+
+/// Writes what the container is made of, and how its process begins.
+fn save_spec(inner: &Arc<Inner>, mut spec: Spec, folder: &Path, is_foreign: bool) -> cri::Result<Process> {
+    let failed = |error: io::Error| cri::Error::unknown(format!("failed to create container: {error}"));
+    let whole = is_foreign.then(|| spec.clone());
+    let process = take_process(&mut spec, inner)?;
+    // A runtime of the host does all that the specification says.
+    let spec = whole.unwrap_or(spec);
+    // It holds what the environment holds; what is written over keeps its mode.
+    linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
+    spec.save(folder.join(CONFIG)).map_err(|error| cri::Error::unknown(error.to_string()))?;
+    write_json(&folder.join(PROCESS), &process).map_err(failed)?;
+    Ok(process)
 }
 
 /// The machine as it is now, where the container names something that may have changed since the start.

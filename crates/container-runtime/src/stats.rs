@@ -1,10 +1,11 @@
 //! Readings of what containers and pods use, and the limits that they are given while they run.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cri::v1;
-use linux::cgroup::Resources;
+use linux::cgroup::{Resources, Stats};
 use parking_lot::Mutex;
 
 use crate::container::{Container, State};
@@ -52,7 +53,7 @@ pub(crate) async fn sandbox(inner: &Arc<Inner>, sandbox: &Sandbox) -> Option<v1:
     let config = sandbox.config();
     let now = now();
     let parent = config.linux.as_ref().map(|linux| linux.cgroup_parent.clone()).unwrap_or_default();
-    let mut containers = Vec::new();
+    let (mut containers, mut groups) = (Vec::new(), Vec::new());
     let mut process = None;
     for one in inner.containers_of(&sandbox.id) {
         if let State::Running { pid, .. } = *one.state.borrow() {
@@ -60,13 +61,14 @@ pub(crate) async fn sandbox(inner: &Arc<Inner>, sandbox: &Sandbox) -> Option<v1:
         }
         if one.is_running() {
             containers.extend(container(inner, &one).await);
+            groups.push(one.record.lock().cgroup.clone());
         }
     }
     // The links of the pod, as any process in it sees them; the host's are not the pod's.
     let own_network = sandbox.shim.lock().as_ref().is_some_and(|shim| shim.ready.namespaces.network.is_some());
     let links = process.filter(|_| own_network);
     let links = links.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
-    let stats = inner.cgroups.group(&parent).ok()?.stats();
+    let stats = if parent.is_empty() { sum(inner, &groups)? } else { inner.cgroups.group(&parent).ok()?.stats() };
     let attributes = v1::PodSandboxAttributes {
         id: sandbox.id.clone(),
         metadata: config.metadata,
@@ -75,6 +77,24 @@ pub(crate) async fn sandbox(inner: &Arc<Inner>, sandbox: &Sandbox) -> Option<v1:
     };
     let before = inner.samples.replace(&sandbox.id, now, stats.cpu.usage_ns);
     Some(usage::sandbox(attributes, &stats, now, before, links.as_deref(), containers))
+}
+
+/// What a pod without a cgroup of its own uses: a client of the CRI socket need not name one.
+fn sum(inner: &Inner, groups: &[PathBuf]) -> Option<Stats> {
+    let mut sum = Stats::default();
+    for group in groups {
+        let one = inner.cgroups.group(group).ok()?.stats();
+        sum.cpu.usage_ns += one.cpu.usage_ns;
+        sum.cpu.user_ns += one.cpu.user_ns;
+        sum.cpu.system_ns += one.cpu.system_ns;
+        sum.memory.usage_bytes += one.memory.usage_bytes;
+        sum.memory.working_set_bytes += one.memory.working_set_bytes;
+        sum.memory.rss_bytes += one.memory.rss_bytes;
+        sum.memory.page_faults += one.memory.page_faults;
+        sum.memory.major_page_faults += one.memory.major_page_faults;
+        sum.pids.current += one.pids.current;
+    }
+    Some(sum)
 }
 
 /// Zero and empty mean that nothing is said.

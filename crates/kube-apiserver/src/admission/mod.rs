@@ -25,6 +25,7 @@ mod admin_access;
 mod always;
 mod always_pull_images;
 mod certificates;
+mod choice;
 mod configuration;
 mod default_classes;
 mod default_toleration_seconds;
@@ -60,6 +61,9 @@ mod taint_nodes_by_condition;
 mod times;
 mod webhook;
 
+use choice::is_on;
+pub(crate) use choice::on_and_off;
+pub use choice::{is_on_demand, names};
 pub use configuration::{Configuration, Error as ConfigurationError, load};
 pub use webhook::metrics::Webhooks as WebhookMetrics;
 
@@ -229,52 +233,6 @@ impl Default for Admission {
     fn default() -> Admission {
         Admission::new(&Default::default())
     }
-}
-
-/// What all servers do, under names that no operator knows.
-const ALWAYS: [&str; 5] = [
-    "RBACEscalation",
-    "AllowPrivileged",
-    "DRAAdminAccess",
-    "DRAResourceClaimGranularStatusAuthorization",
-    "ParamAccess",
-];
-
-/// Those that run only where an operator names them.
-const ON_DEMAND: [&str; 13] = [
-    "AlwaysAdmit",
-    "AlwaysDeny",
-    "AlwaysPullImages",
-    "DenyServiceExternalIPs",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "NamespaceAutoProvision",
-    "NamespaceExists",
-    "OwnerReferencesPermissionEnforcement",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-];
-
-/// The plugins that an operator can turn on and off, in the order they run.
-pub fn names() -> Vec<&'static str> {
-    let names = plugins(&Options::default()).into_iter().map(|plugin| plugin.name());
-    names.filter(|name| !ALWAYS.contains(name)).collect()
-}
-
-/// Those that run only where an operator names them, as upstream.
-pub fn is_on_demand(name: &str) -> bool {
-    ON_DEMAND.contains(&name)
-}
-
-fn is_on(options: &Options, name: &str) -> bool {
-    !options.admission_off.contains(name) && (!is_on_demand(name) || options.admission_on.contains(name))
-}
-
-/// Those that run with these options, and those that do not.
-pub(crate) fn on_and_off(options: &Options) -> (Vec<&'static str>, Vec<&'static str>) {
-    names().into_iter().partition(|name| is_on(options, name))
 }
 
 /// Every plugin, in the order they run.

@@ -43,27 +43,22 @@ pub(super) fn phase(input: &Input, init: &[ContainerStatus], regular: &[Containe
     let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
     let mut restarting = false;
     for (container, status) in spec::regular_containers(pod).zip(regular) {
-        match Shown::of(status) {
-            Shown::Running => running += 1,
-            Shown::Ended(code) => {
-                stopped += 1;
-                if code == 0 {
-                    succeeded += 1;
-                }
-                restarting |= spec::restarts(pod, Kind::Regular, container, code) || begins_anew(container);
+        let code = match Shown::of(status) {
+            Shown::Running => {
+                running += 1;
+                continue;
             }
-            Shown::Waiting => match status.last_code() {
-                // It has run before, so the pod counts as running while it waits for its next turn.
-                Some(code) => {
-                    stopped += 1;
-                    if code == 0 {
-                        succeeded += 1;
-                    }
-                    restarting |= spec::restarts(pod, Kind::Regular, container, code) || begins_anew(container);
-                }
-                None => waiting += 1,
-            },
-        }
+            Shown::Ended(code) => Some(code),
+            // It has run before, so the pod counts as running while it waits for its next turn.
+            Shown::Waiting => status.last_code(),
+        };
+        let Some(code) = code else {
+            waiting += 1;
+            continue;
+        };
+        stopped += 1;
+        succeeded += i32::from(code == 0);
+        restarting |= spec::restarts(pod, Kind::Regular, container, code) || begins_anew(container);
     }
     if failed_init > 0 {
         return "Failed".to_owned();
