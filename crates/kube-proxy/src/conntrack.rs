@@ -3,7 +3,7 @@
 //! Only those of UDP: their senders would be led to an endpoint that is gone for as long as they go on sending. A TCP
 //! connection ends by itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -112,11 +112,10 @@ pub fn stale(
 
 /// Forgets the connections through these ways in that lead elsewhere than to their endpoints.
 pub async fn forget(
-    entrances: Vec<(Entrance, Vec<SocketAddr>)>,
+    entrances: BTreeMap<Entrance, Vec<SocketAddr>>,
     families: &[Family],
     namespace: Option<&Path>,
 ) -> nlink::netlink::Result<usize> {
-    let entrances: HashMap<Entrance, Vec<SocketAddr>> = entrances.into_iter().collect();
     let connection: Connection<Netfilter> = match namespace {
         Some(path) => Connection::new_in(path)?,
         None => Connection::<Netfilter>::new()?,
@@ -141,7 +140,7 @@ pub async fn forget(
     Ok(forgotten)
 }
 
-fn leads_nowhere(entry: &ConntrackEntry, family: Family, entrances: &HashMap<Entrance, Vec<SocketAddr>>) -> bool {
+fn leads_nowhere(entry: &ConntrackEntry, family: Family, entrances: &BTreeMap<Entrance, Vec<SocketAddr>>) -> bool {
     let (Some(address), Some(port)) = (entry.orig.dst_ip, entry.orig.dst_port) else { return false };
     let live = entrances.get(&Entrance::Address(address, port));
     let Some(live) = live.or_else(|| entrances.get(&Entrance::NodePort(family, port))) else { return false };

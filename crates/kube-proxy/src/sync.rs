@@ -119,6 +119,8 @@ struct Proxy {
     ledger: Ledger,
     /// Ways in of datagrams, of the Services that have any.
     udp: HashMap<Key, BTreeMap<Entrance, Vec<SocketAddr>>>,
+    /// Those of them with connections to forget as soon as the kernel has the new rules, with their endpoints.
+    stale: BTreeMap<Entrance, Vec<SocketAddr>>,
     /// Services that want local endpoints and have none, internally and externally.
     without_local: HashMap<Key, [BTreeSet<Family>; 2]>,
     checks: ServiceChecks,
@@ -155,6 +157,7 @@ impl Proxy {
             recorder,
             ledger: Ledger::default(),
             udp: HashMap::new(),
+            stale: BTreeMap::new(),
             without_local: HashMap::new(),
             checks,
             health,
@@ -168,13 +171,12 @@ impl Proxy {
         let began = Instant::now();
         self.look().await;
         let taken = self.changes.take();
-        let (_, stale) = self.decide(&taken);
+        self.decide(&taken);
         if let Some(repaired) = self.reconcile().await {
             let services = self.ledger.services().count().saturating_sub(1);
             let Repaired { tables, chains, elements } = repaired;
             tracing::info!(services, tables, chains, elements, took = ?began.elapsed(), "installed Service rules");
             self.metrics.synced(began.elapsed(), true);
-            self.forget(stale).await;
         }
     }
 
@@ -185,7 +187,7 @@ impl Proxy {
         if taken.services.iter().any(|key| self.services.get(key).is_some_and(|service| is_external(&service))) {
             self.look().await;
         }
-        let (changes, stale) = self.decide(&taken);
+        let changes = self.decide(&taken);
         let written = if changes.is_empty() { Ok(()) } else { self.kernel.apply(&changes).await };
         match written {
             Ok(()) => {
@@ -195,7 +197,7 @@ impl Proxy {
                 for trigger in taken.triggers.iter().filter(|trigger| **trigger >= self.began) {
                     self.metrics.programmed((now.as_millisecond() - trigger.as_millisecond()).max(0) as f64 / 1000.0);
                 }
-                self.forget(stale).await;
+                self.forget().await;
             }
             Err(error) => self.failed(&Error::from(error)),
         }
@@ -242,6 +244,7 @@ impl Proxy {
             Ok(repaired) => {
                 self.retry = None;
                 self.health.updated();
+                self.forget().await;
                 Some(repaired)
             }
             Err(error) => {
@@ -272,9 +275,9 @@ impl Proxy {
         self.host_changed
     }
 
-    /// What the kernel must be told, and which connections of datagrams may lead nowhere afterwards.
-    fn decide(&mut self, taken: &Taken) -> (Vec<Change>, Vec<(Entrance, Vec<SocketAddr>)>) {
-        let (mut changes, mut stale) = (Vec::new(), Vec::new());
+    /// What the kernel must be told. Which connections of datagrams may lead nowhere afterwards is kept until it was.
+    fn decide(&mut self, taken: &Taken) -> Vec<Change> {
+        let mut changes = Vec::new();
         let mut keys = taken.services.clone();
         let host_changed = std::mem::take(&mut self.host_changed);
         if taken.node || self.node.name.is_empty() || host_changed {
@@ -303,7 +306,7 @@ impl Proxy {
                 self.without_local.insert(key.clone(), lacks);
             }
             let nothing = BTreeMap::new();
-            stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
+            self.stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
             if outcome.udp.is_empty() {
                 _ = self.udp.remove(key)
             } else {
@@ -315,7 +318,7 @@ impl Proxy {
                 [0, 1].map(|policy| self.without_local.values().filter(|lacks| lacks[policy].contains(family)).count());
             self.metrics.set_without_local(*family, internal as u64, external as u64);
         }
-        (merged(changes), stale)
+        merged(changes)
     }
 
     /// Says once of a Service which of its ways in the machine keeps for itself.
@@ -361,7 +364,9 @@ impl Proxy {
         }
     }
 
-    async fn forget(&self, stale: Vec<(Entrance, Vec<SocketAddr>)>) {
+    /// Once the rules lead elsewhere: a connection that is forgotten before may come back by the old ones.
+    async fn forget(&mut self) {
+        let stale = std::mem::take(&mut self.stale);
         if stale.is_empty() {
             return;
         }
