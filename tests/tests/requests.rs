@@ -279,3 +279,41 @@ async fn health_checks_are_named_and_counted() {
     assert!(text.contains("kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"livez\"} "), "{text}");
     assert!(text.contains("process_start_time_seconds "), "{text}");
 }
+
+/// Tools put a namespace into everything they write. Where there is none to be in, it is dropped, however it is written.
+#[tokio::test]
+async fn cluster_scoped_objects_are_in_no_namespace() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = |more: Value| {
+        let mut role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "r", "namespace": "somewhere"},
+        });
+        role["metadata"]["labels"] = more;
+        role
+    };
+    let in_none = async |code: u16, label: &str| {
+        let stored = client.get(&format!("{path}/r")).await.unwrap();
+        let metadata = &stored.json()["metadata"];
+        assert_eq!(code / 100, 2, "{label}");
+        assert_eq!((metadata.get("namespace"), &metadata["labels"]["by"]), (None, &json!(label)), "{metadata}");
+    };
+    let created = client.post(path, &role(json!({"by": "create"}))).await.unwrap();
+    in_none(created.code, "create").await;
+    let one = format!("{path}/r");
+    let body = role(json!({"by": "update"}));
+    let (code, _) = refused(&client, "PUT", &one, "application/json", &body).await;
+    in_none(code, "update").await;
+    in_none(merge(&client, &one, &role(json!({"by": "patch"}))).await, "patch").await;
+    let body = role(json!({"by": "apply"}));
+    let (code, _) = refused(&client, "PATCH", &format!("{one}?fieldManager=m&force=true"), APPLY, &body).await;
+    in_none(code, "apply").await;
+    // Where there are namespaces, it must be that of the path.
+    let elsewhere = json!({"metadata": {"name": "c", "namespace": "somewhere"}});
+    let (code, message) =
+        refused(&client, "POST", "/api/v1/namespaces/default/configmaps", "application/json", &elsewhere).await;
+    let expected = "the namespace of the provided object does not match the namespace sent on the request";
+    assert_eq!((code, message.as_str()), (400, expected));
+}

@@ -18,6 +18,8 @@ const PERCENTAGE_MIN: usize = 5;
 pub enum Decision {
     Node(NodeIndex),
     Unschedulable(Failure),
+    /// A plugin could not say whether a node takes the pod: another attempt may.
+    Error(String),
 }
 
 /// Why no node takes the pod.
@@ -30,6 +32,8 @@ pub struct Failure {
     /// Which plugins refused: only what may change their minds is worth another try.
     pub plugins: BTreeSet<&'static str>,
     pub nodes_total: usize,
+    /// What ended the attempt before all nodes were asked.
+    pub error: Option<String>,
 }
 
 impl Failure {
@@ -135,7 +139,10 @@ pub fn decide(profile: &Profile, view: View, pod: &PodInfo, start: &mut usize, r
         Ok(questions) => questions,
         Err(failure) => return Decision::Unschedulable(failure),
     };
-    let (feasible, failure) = filter(profile, view, pod, &mut questions, start);
+    let (feasible, mut failure) = filter(profile, view, pod, &mut questions, start);
+    if let Some(error) = failure.error.take() {
+        return Decision::Error(error);
+    }
     match feasible[..] {
         [] => Decision::Unschedulable(failure),
         [only] => Decision::Node(only.index),
@@ -158,24 +165,33 @@ fn filter<'a>(
     let mut check = |node: &NodeInfo| {
         if none_promised { questions.check(node) } else { questions.check_with_nominated(view, pod, node) }
     };
+    // Answers whether it is worth asking another.
     let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>| match check(node) {
-        Ok(()) => feasible.push(node),
+        Ok(()) => {
+            feasible.push(node);
+            true
+        }
         Err((plugin, refusal)) => {
+            let goes_on = !refusal.is_error;
+            if !goes_on {
+                failure.error = Some(format!("running {plugin:?} filter plugin: {}", refusal.reasons.join(", ")));
+            }
             failure.plugins.insert(plugin);
             failure.nodes.insert(node.index, refusal);
+            goes_on
         }
     };
     // A pod that was promised a node after preemption is tried there first.
     let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
     if let Some(node) = nominated.and_then(|name| snapshot.by_name(name)) {
-        ask(node, &mut feasible);
-        if !feasible.is_empty() {
+        let goes_on = ask(node, &mut feasible);
+        if !feasible.is_empty() || !goes_on {
             return (feasible, failure);
         }
     }
     if let Some(only) = &only {
-        only.iter().for_each(|index| ask(snapshot.node(*index), &mut feasible));
-        if feasible.is_empty() {
+        let goes_on = only.iter().all(|index| ask(snapshot.node(*index), &mut feasible));
+        if feasible.is_empty() && goes_on {
             let told: Vec<NodeIndex> = failure.nodes.keys().copied().collect();
             let left_out = snapshot.order().iter().filter(|index| !told.contains(index));
             let refusal = Refusal::final_("node(s) didn't satisfy plugin(s) [NodeAffinity]");
@@ -188,9 +204,9 @@ fn filter<'a>(
     let enough = feasible_nodes_wanted(order.len(), profile.percentage_of_nodes_to_score as usize);
     let mut looked_at = 0;
     for offset in 0..order.len() {
-        ask(snapshot.node(order[(*start + offset) % order.len()]), &mut feasible);
+        let goes_on = ask(snapshot.node(order[(*start + offset) % order.len()]), &mut feasible);
         looked_at += 1;
-        if feasible.len() >= enough {
+        if feasible.len() >= enough || !goes_on {
             break;
         }
     }

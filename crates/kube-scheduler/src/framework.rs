@@ -31,15 +31,21 @@ pub struct Refusal {
     pub reasons: Vec<String>,
     /// Whether ending other pods could help.
     pub resolvable: bool,
+    /// Something is wrong with the pod or with what it refers to: it goes nowhere, whatever other nodes say.
+    pub is_error: bool,
 }
 
 impl Refusal {
     pub fn resolvable(reason: impl Into<String>) -> Refusal {
-        Refusal { reasons: vec![reason.into()], resolvable: true }
+        Refusal { reasons: vec![reason.into()], resolvable: true, is_error: false }
     }
 
     pub(crate) fn final_(reason: impl Into<String>) -> Refusal {
-        Refusal { reasons: vec![reason.into()], resolvable: false }
+        Refusal { reasons: vec![reason.into()], resolvable: false, is_error: false }
+    }
+
+    pub(crate) fn error(reason: impl Into<String>) -> Refusal {
+        Refusal { reasons: vec![reason.into()], resolvable: false, is_error: true }
     }
 }
 

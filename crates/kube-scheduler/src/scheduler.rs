@@ -213,18 +213,20 @@ impl Scheduler {
                 // Gone, or placed by somebody else: then the watch tells, and nothing is to be tried again.
                 let Some(current) = self.queue.get(&pod.uid).cloned() else { return };
                 self.snapshot.remove_pod(&pod.uid);
-                let why = why.to_string();
-                tracing::debug!(pod = %pod.key, why, "cannot bind pod");
-                self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why.as_str());
-                self.write_status(
-                    &current,
-                    unscheduled_status(&current, "SchedulerError", &why, None, self.config.clock.now()),
-                );
-                self.queue.back_off(&pod.uid, Instant::now());
+                self.attempt_failed(&current, &why.to_string());
                 // The room it was to take is free for others.
                 self.changed("AssignedPodDelete", &Change::PlacedPod { old: Some(pod.pod.clone()), new: None });
             }
         }
+    }
+
+    /// Nobody refused the pod, but something went wrong: it is tried again after its back-off.
+    fn attempt_failed(&mut self, pod: &Arc<PodInfo>, why: &str) {
+        tracing::debug!(pod = %pod.key, why, "cannot schedule pod");
+        self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why);
+        let now = self.config.clock.now();
+        self.write_status(pod, unscheduled_status(pod, "SchedulerError", why, None, now));
+        self.queue.back_off(&pod.uid, Instant::now());
     }
 
     fn take_in_pod(&mut self, old: Option<Arc<Pod>>, new: Option<Arc<Pod>>) {
@@ -342,6 +344,10 @@ impl Scheduler {
                 self.snapshot.nominated.remove(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
                 self.bind(pod, node, attempt, reservation, timeout);
+            }
+            Decision::Error(why) => {
+                self.metrics.ended(&attempt, metrics::Outcome::Error, Instant::now());
+                self.attempt_failed(&pod, &why);
             }
             Decision::Unschedulable(failure) => {
                 let outcome = if profile.preempts && !self.snapshot.is_empty() {

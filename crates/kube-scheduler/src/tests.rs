@@ -101,6 +101,7 @@ fn played(text: &str) -> String {
                         told.push_str(&format!("= {node}\n"));
                         snapshot.add_pod(pod, &node);
                     }
+                    Decision::Error(why) => told.push_str(&format!("!! {why}\n")),
                     Decision::Unschedulable(failure) => {
                         told.push_str(&format!("! {}\n", failure.message()));
                         if let Outcome::Victims { victims, .. } = preempt(&profile, view, &pod, &failure, &mut random) {

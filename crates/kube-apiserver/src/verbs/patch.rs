@@ -147,6 +147,7 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
         return Ok(next);
     }
     check_kept(call, &next, current)?;
+    write::check_namespace(resource, current.namespace(), &mut next)?;
     let read = Read { duplicates: patch.faults.clone(), text: None };
     decode::typed(&mut next, &Expected::of(resource), read, strictness, &mut |warning| call.warn(warning)).map_err(
         |status| {
@@ -182,7 +183,7 @@ fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> 
             format!("the name of the object ({}) does not match the name on the URL ({})", next.name(), current.name());
         return Err(Status::bad_request(message));
     }
-    if next.namespace() != current.namespace() {
+    if call.resource.kind.namespaced() && !next.namespace().is_empty() && next.namespace() != current.namespace() {
         return Err(Status::bad_request(format!(
             "the namespace of the object ({}) does not match the namespace on the URL ({})",
             next.namespace(),
@@ -284,13 +285,7 @@ fn read_config(call: &Call, body: &[u8]) -> Result<Config, Status> {
         )));
     }
     config.meta_mut().insert("name".into(), name.into());
-    if resource.kind.namespaced() {
-        let namespace = config.namespace().to_string();
-        if !namespace.is_empty() && namespace != call.target.namespace {
-            return Err(write::namespace_mismatch());
-        }
-        config.meta_mut().insert("namespace".into(), call.target.namespace.as_str().into());
-    }
+    write::check_namespace(resource, &call.target.namespace, &mut config)?;
     let duplicates = if decoded.duplicates.is_empty() {
         String::new()
     } else {

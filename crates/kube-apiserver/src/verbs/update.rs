@@ -69,14 +69,7 @@ fn check_identity(call: &Call, object: &mut Value) -> Result<(), Status> {
         let message = format!("the name of the object ({given}) does not match the name on the URL ({name})");
         return Err(Status::bad_request(message));
     }
-    if call.resource.kind.namespaced() {
-        if object.namespace().is_empty() {
-            object.meta_mut().insert("namespace".into(), namespace.as_str().into());
-        } else if object.namespace() != namespace {
-            return Err(write::namespace_mismatch());
-        }
-    }
-    Ok(())
+    write::check_namespace(&call.resource, namespace, object)
 }
 
 fn unversioned(call: &Call, name: &str) -> Status {

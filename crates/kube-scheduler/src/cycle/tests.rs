@@ -41,6 +41,7 @@ fn decided(snapshot: &Snapshot, pod: &PodInfo) -> Result<String, Failure> {
     match decide(&Profile::standard(), view, pod, &mut 0, &mut random) {
         Decision::Node(index) => Ok(snapshot.node(index).name.clone()),
         Decision::Unschedulable(failure) => Err(failure),
+        Decision::Error(why) => panic!("{why}"),
     }
 }
 
@@ -53,8 +54,11 @@ fn without_nodes_nobody_refuses() {
 
 #[test]
 fn reasons_are_counted_and_sorted_as_text() {
-    let refusal =
-        |reasons: &[&str]| Refusal { reasons: reasons.iter().map(|&one| one.into()).collect(), resolvable: true };
+    let refusal = |reasons: &[&str]| Refusal {
+        reasons: reasons.iter().map(|&one| one.into()).collect(),
+        resolvable: true,
+        is_error: false,
+    };
     let mut failure = Failure { nodes_total: 12, ..Failure::default() };
     for index in 0..10 {
         failure.nodes.insert(NodeIndex(index), refusal(&["Insufficient cpu"]));

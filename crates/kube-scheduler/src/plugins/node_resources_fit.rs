@@ -158,7 +158,7 @@ impl Filter for Fits<'_> {
             // What the empty node does not have, no preemption can give. Places for pods count as if they could be given.
             let empty = Resources { pods: i64::MAX, ..node.allocatable.clone() };
             let resolvable = self.plugin.lacking(asked, &Resources::default(), &empty, 0).is_empty();
-            Err(Refusal { reasons, resolvable })
+            Err(Refusal { reasons, resolvable, is_error: false })
         }
     }
 }

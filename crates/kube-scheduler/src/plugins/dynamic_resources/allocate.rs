@@ -75,7 +75,7 @@ impl Wanted {
                     capacity: one.capacity.as_ref(),
                     admin_access: one.admin_access == Some(true),
                 };
-                ways.push(Way::new(objects, request.name.clone(), asked)?);
+                ways.push(Way::new(objects, &claim, request.name.clone(), asked)?);
             }
             for one in request.first_available.iter().flatten() {
                 let asked = Asked {
@@ -87,7 +87,7 @@ impl Wanted {
                     capacity: one.capacity.as_ref(),
                     admin_access: false,
                 };
-                ways.push(Way::new(objects, format!("{}/{}", request.name, one.name), asked)?);
+                ways.push(Way::new(objects, &claim, format!("{}/{}", request.name, one.name), asked)?);
             }
             requests.push(ways);
         }
@@ -100,13 +100,13 @@ impl Wanted {
 }
 
 impl Way {
-    fn new(objects: &Objects, name: String, asked: Asked) -> Result<Way, Impossible> {
+    fn new(objects: &Objects, claim: &ResourceClaim, name: String, asked: Asked) -> Result<Way, Impossible> {
         let class = objects.device_classes.get(&Key::cluster(asked.class));
         let class =
             class.ok_or_else(|| Impossible::NoClass { request: name.clone(), class: asked.class.to_owned() })?;
         let mut selectors = Selectors::default();
-        selectors.add(class.spec.selectors.as_ref())?;
-        selectors.add(asked.selectors)?;
+        selectors.add(&format!("class {}", asked.class), class.spec.selectors.as_ref())?;
+        selectors.add(&format!("claim {}", Key::of(&claim.metadata)), asked.selectors)?;
         let configuration = class.spec.config.iter().flatten().map(|one| DeviceAllocationConfiguration {
             source: "FromClass".into(),
             requests: Some(vec![name.clone()]),

@@ -208,7 +208,7 @@ impl Filter for Question {
         }
         self.allocate(node).map(|_| ()).map_err(|failure| match failure {
             allocate::Failure::NoDevices => Refusal::resolvable("cannot allocate all claims"),
-            allocate::Failure::Selector(why) => Refusal::final_(why.to_string()),
+            allocate::Failure::Selector(why) => Refusal::error(why.to_string()),
         })
     }
 }

@@ -16,10 +16,10 @@ const COST_MAX: u64 = 1_000_000;
 pub enum SelectorError {
     #[error(transparent)]
     Parse(#[from] Issues),
-    #[error("selector: expression does not give a boolean")]
-    NoBoolean,
-    #[error("selector: runtime error: {0}")]
-    Eval(#[source] EvalError),
+    #[error("{0}: CEL expression must evaluate to bool")]
+    NoBoolean(String),
+    #[error("{0}: CEL runtime error: {1}")]
+    Eval(String, #[source] EvalError),
     #[error("capacity {0} is not a quantity")]
     Capacity(String),
     /// What a driver calls a version is none.
@@ -27,15 +27,17 @@ pub enum SelectorError {
     Version(EvalError),
 }
 
-/// Selectors that all must hold.
+/// Selectors that all must hold, each with where it stands.
 #[derive(Debug, Default)]
-pub struct Selectors(Vec<Program>);
+pub struct Selectors(Vec<(String, Program)>);
 
 impl Selectors {
-    pub fn add(&mut self, selectors: Option<&Vec<DeviceSelector>>) -> Result<(), SelectorError> {
-        for expression in selectors.into_iter().flatten().filter_map(|one| one.cel.as_ref()) {
+    /// Those of a class or a claim, as `class gpu` or `claim default/c`.
+    pub fn add(&mut self, owner: &str, selectors: Option<&Vec<DeviceSelector>>) -> Result<(), SelectorError> {
+        for (place, selector) in selectors.into_iter().flatten().enumerate() {
+            let Some(expression) = &selector.cel else { continue };
             // The server has checked it, but an older one may have known less.
-            self.0.push(Program::parse(&expression.expression)?);
+            self.0.push((format!("{owner}: selector #{place}"), Program::parse(&expression.expression)?));
         }
         Ok(())
     }
@@ -45,12 +47,12 @@ impl Selectors {
             return Ok(true);
         }
         let (device, mut budget) = (device(offer)?, COST_MAX);
-        for program in &self.0 {
+        for (place, program) in &self.0 {
             match program.eval(&[("device", device.clone())], &mut budget) {
                 Ok(Val::Bool(true)) => {}
                 Ok(Val::Bool(false)) => return Ok(false),
-                Ok(_) => return Err(SelectorError::NoBoolean),
-                Err(error) => return Err(SelectorError::Eval(error)),
+                Ok(_) => return Err(SelectorError::NoBoolean(place.clone())),
+                Err(error) => return Err(SelectorError::Eval(place.clone(), error)),
             }
         }
         Ok(true)

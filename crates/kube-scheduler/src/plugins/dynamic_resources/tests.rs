@@ -15,7 +15,7 @@ fn nodes() -> Snapshot {
     let mut snapshot = Snapshot::default();
     for (name, zone) in [("n1", "x"), ("n2", "y")] {
         let metadata = json!({"name": name, "labels": {"zone": zone}});
-        snapshot.set_node(Arc::new(read(json!({"metadata": metadata, "status": {}}))));
+        snapshot.set_node(Arc::new(read(json!({"metadata": metadata, "status": {"allocatable": {"pods": "10"}}}))));
     }
     snapshot.freeze();
     snapshot
@@ -38,8 +38,8 @@ fn slice(node: &str, devices: &str) -> Value {
         "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}})
 }
 
-/// What the claim's devices are on each node: `n1: request=device,...`, or why there are none.
-fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &str)]) {
+/// A pod with this claim, and what else there is.
+fn claimed(slices: &[Value], others: &[Value], claim: Value) -> (Objects, PodInfo) {
     let claim: ResourceClaim =
         read(json!({"metadata": {"name": "c", "namespace": "a", "uid": "c"}, "spec": {"devices": claim}}));
     let others = others.iter().map(|one| read(one.clone()));
@@ -50,7 +50,12 @@ fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &s
     objects.slices = Cache::holding(slices.iter().map(|one| read(one.clone())));
     let pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
         "spec": {"containers": [], "resourceClaims": [{"name": "d", "resourceClaimName": "c"}]}});
-    let pod = PodInfo::new(Arc::new(read(pod)));
+    (objects, PodInfo::new(Arc::new(read(pod))))
+}
+
+/// What the claim's devices are on each node: `n1: request=device,...`, or why there are none.
+fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &str)]) {
+    let (objects, pod) = claimed(slices, others, claim);
     let snapshot = nodes();
     let view = View { snapshot: &snapshot, objects: &objects };
     let question = match Question::new(view, &pod) {
@@ -102,7 +107,12 @@ fn devices_are_chosen_by_what_they_are() {
     check(&slices, &[], one(json!({"count": 2})), &[("n1", "r=g0,r=g1"), ("n2", NONE)]);
     check(&slices, &[], one(json!({"allocationMode": "All"})), &[("n1", "r=g0,r=g1"), ("n2", "r=g0")]);
     let wrong = "device.attributes['gpu.example.com'].size == 1";
-    check(&slices, &[], one(selecting(wrong)), &[("n1", "selector: runtime error: no such key: size")]);
+    check(
+        &slices,
+        &[],
+        one(selecting(wrong)),
+        &[("n1", "claim a/c: selector #0: CEL runtime error: no such key: size")],
+    );
     let unknown = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]});
     check(&slices, &[], unknown, &[("", "request r: device class none does not exist")]);
 }
@@ -198,4 +208,23 @@ fn a_device_is_shared_by_its_capacity() {
     check(&slices, &[other("7Gi")], asks("4Gi", 1), &[("n1", NONE)]);
     // Who says nothing asks for all of it.
     check(&slices, &[other("1Gi")], json!({"requests": [exactly("r", json!({}))]}), &[("n1", NONE), ("n2", "r=g0")]);
+}
+
+/// A selector that fails on one node is wrong: the pod goes to no other node either, so that somebody sees it.
+#[test]
+fn a_selector_that_fails_ends_the_attempt() {
+    let claim = json!({"requests": [exactly("r", selecting("device.attributes['gpu.example.com'].size == 1"))]});
+    let mut sized = slice("n1", "g0 a 1Gi 0");
+    sized["spec"]["devices"][0]["attributes"]["size"] = json!({"int": 1});
+    let (objects, pod) = claimed(&[sized, slice("n2", "g0 a 1Gi 0")], &[], claim);
+    let snapshot = nodes();
+    let view = View { snapshot: &snapshot, objects: &objects };
+    for start in [0, 1] {
+        let mut random = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
+        let profile = crate::profile::Profile::standard();
+        let decision = crate::cycle::decide(&profile, view, &pod, &mut { start }, &mut random);
+        let crate::cycle::Decision::Error(why) = decision else { panic!("{decision:?}") };
+        let expected = "claim a/c: selector #0: CEL runtime error: no such key: size";
+        assert_eq!(why, format!("running \"DynamicResources\" filter plugin: {expected}"));
+    }
 }

@@ -271,6 +271,6 @@ impl Filter for Volumes<'_> {
         if let Err(why) = self.choose(node) {
             reasons.push(why.into());
         }
-        if reasons.is_empty() { Ok(()) } else { Err(Refusal { reasons, resolvable: false }) }
+        if reasons.is_empty() { Ok(()) } else { Err(Refusal { reasons, resolvable: false, is_error: false }) }
     }
 }

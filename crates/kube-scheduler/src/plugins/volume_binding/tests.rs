@@ -95,6 +95,7 @@ fn outcome(objects: &Objects, snapshot: &Snapshot, pod: &PodInfo) -> String {
     match decide(&Profile::standard(), view, pod, &mut 0, &mut random) {
         Decision::Node(index) => snapshot.node(index).name.clone(),
         Decision::Unschedulable(failure) => failure.message(),
+        Decision::Error(why) => why,
     }
 }
 
