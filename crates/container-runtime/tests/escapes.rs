@@ -41,3 +41,46 @@ async fn a_working_folder_cannot_be_a_descriptor_of_ours() {
         world.runtime().remove_container(&container).await.unwrap();
     }
 }
+
+/// Drivers of storage mount the machine's `/dev`. They see it as it is, and it stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_at_dev_is_the_machines_and_stays_so() {
+    let world = World::new().await;
+    let sandbox = world.sandbox("pod").await;
+    let machine = world.folder.path().join("dev");
+    std::fs::create_dir_all(machine.join("shm")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/fd", machine.join("fd")).unwrap();
+    for (name, text) in [("ptmx", "the machine's"), ("shm/theirs", ""), ("null", "")] {
+        std::fs::write(machine.join(name), text).unwrap();
+    }
+    let script = "set -e; test \"$(cat /dev/ptmx)\" = \"the machine's\"; test ! -e /dev/zero; test ! -e /dev/pts; \
+                  test ! -e /dev/shm/theirs; echo ours > /dev/shm/ours; echo bye > /dev/termination-log; echo new > /dev/made";
+    let log = world.folder.path().join("log");
+    std::fs::write(&log, "").unwrap();
+    let mut config = world.container_config("main", &["sh", "-c", script]);
+    let mount = |host_path: &std::path::Path, container_path: &str| cri::v1::Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.into(),
+        ..cri::v1::Mount::default()
+    };
+    config.mounts.extend([mount(&log, "/dev/termination-log"), mount(&machine, "/dev")]);
+    let container =
+        world.runtime().create_container(&sandbox, config.clone(), world.sandbox_config("pod")).await.unwrap();
+    world.runtime().start_container(&container).await.unwrap();
+    assert_eq!(world.ended(&container).await.exit_code, 0);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "bye\n");
+    // Only the place for the log was made, and what the program wrote.
+    let mut names: Vec<_> = std::fs::read_dir(&machine).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["fd", "made", "null", "ptmx", "shm", "termination-log"]);
+    assert_eq!(std::fs::read_to_string(machine.join("ptmx")).unwrap(), "the machine's");
+    assert!(!machine.join("shm/ours").exists());
+    // Read-only, it cannot be changed.
+    config.metadata.as_mut().unwrap().name = "reader".into();
+    config.mounts.last_mut().unwrap().readonly = true;
+    config.args = vec!["sh".into(), "-c".into(), "test -e /dev/made && ! touch /dev/other".into()];
+    config.command = Vec::new();
+    let container = world.runtime().create_container(&sandbox, config, world.sandbox_config("pod")).await.unwrap();
+    world.runtime().start_container(&container).await.unwrap();
+    assert_eq!(world.ended(&container).await.exit_code, 0);
+}

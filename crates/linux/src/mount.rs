@@ -98,6 +98,50 @@ pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
     set_attributes(tree.as_raw_fd(), &attributes).map(|()| tree)
 }
 
+/// How mounts that come or go on one side show on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spreading {
+    Private,
+    Slave,
+    Shared,
+}
+
+/// A copy of what is mounted at a path and below it, in nobody's tree until it is attached.
+pub struct DetachedTree(OwnedFd);
+
+impl DetachedTree {
+    pub fn copy(path: &Path) -> io::Result<DetachedTree> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        Ok(DetachedTree(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?))
+    }
+
+    pub fn set_spreading(&self, spreading: Spreading) -> io::Result<()> {
+        let propagation = match spreading {
+            Spreading::Private => libc::MS_PRIVATE,
+            Spreading::Slave => libc::MS_SLAVE,
+            Spreading::Shared => libc::MS_SHARED,
+        };
+        let attributes = MountAttributes { propagation, ..MountAttributes::default() };
+        set_attributes_of(self.0.as_raw_fd(), libc::AT_RECURSIVE, &attributes)
+    }
+
+    /// Nothing can be written through it; with `below`, neither through what is mounted below its root.
+    pub fn set_read_only(&self, below: bool) -> io::Result<()> {
+        let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
+        set_attributes_of(self.0.as_raw_fd(), if below { libc::AT_RECURSIVE } else { 0 }, &attributes)
+    }
+
+    pub fn is_folder(&self) -> io::Result<bool> {
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&self.0)?.st_mode);
+        Ok(kind == rustix::fs::FileType::Directory)
+    }
+
+    pub fn attach(&self, target: &Path) -> io::Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        Ok(rustix::mount::move_mount(&self.0, "", rustix::fs::CWD, target, flags)?)
+    }
+}
+
 /// Whether the kernel, or whoever filters system calls, does not have mount_setattr. It is asked about a descriptor that nobody has,
 /// by who has the right to mount: anybody else is refused it in any case.
 pub fn set_attributes_is_refused() -> bool {
@@ -123,13 +167,17 @@ fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn set_attributes(tree: RawFd, attributes: &MountAttributes) -> io::Result<()> {
+    set_attributes_of(tree, 0, attributes)
+}
+
+fn set_attributes_of(tree: RawFd, flags: libc::c_int, attributes: &MountAttributes) -> io::Result<()> {
     // SAFETY: the path is an empty C string, the attributes are valid for reads of the size given.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree,
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | flags,
             attributes as *const MountAttributes,
             size_of::<MountAttributes>(),
         )
@@ -159,5 +207,32 @@ mod tests {
         });
         let seen = seen.join().expect("the thread ends").expect("root can mount");
         assert_eq!(seen, ("program".to_owned(), Some(libc::EROFS)));
+    }
+
+    #[test]
+    fn a_tree_is_attached_with_what_is_mounted_below_it() {
+        let folder = std::env::temp_dir().join(format!("knarr-test-tree-{}", std::process::id()));
+        let seen = std::thread::spawn({
+            let folder = folder.clone();
+            move || {
+                crate::process::unshare(libc::CLONE_NEWNS)?;
+                rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+                let (source, target) = (folder.join("source"), folder.join("target"));
+                std::fs::create_dir_all(source.join("below"))?;
+                std::fs::create_dir_all(&target)?;
+                tmpfs(&source.join("below"), 4096, 0o700)?;
+                std::fs::write(source.join("below/file"), "text")?;
+                let tree = DetachedTree::copy(&source)?;
+                tree.set_spreading(Spreading::Slave)?;
+                tree.set_read_only(false)?;
+                tree.attach(&target)?;
+                let refused = std::fs::write(target.join("new"), "").err().and_then(|error| error.raw_os_error());
+                let below = std::fs::write(target.join("below/new"), "").is_ok();
+                io::Result::Ok((std::fs::read_to_string(target.join("below/file"))?, refused, below, tree.is_folder()?))
+            }
+        });
+        let seen = seen.join().expect("the thread ends");
+        let _ = std::fs::remove_dir_all(&folder);
+        assert_eq!(seen.expect("root can mount"), ("text".to_owned(), Some(libc::EROFS), true, true));
     }
 }

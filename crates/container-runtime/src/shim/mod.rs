@@ -6,6 +6,7 @@ pub mod protocol;
 
 mod confine;
 mod container;
+mod dev_volume;
 mod errors;
 mod event_loop;
 mod exec;

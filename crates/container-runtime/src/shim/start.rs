@@ -15,6 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::cgroups::Groups;
 use super::confine;
+use super::dev_volume::DevVolume;
 use super::errors::{self, Reports};
 use super::namespaces::{Held, flags};
 use super::oci;
@@ -116,10 +117,15 @@ fn create(
     if let Some(users) = namespaces.users() {
         super::volumes::place(&request.folder, &users).map_err(step("map owners of volumes"))?;
     }
+    let dev = DevVolume::take(&request.folder).map_err(step("mount volume at /dev"))?;
     let details = errors::collect();
     let restricted = (process.cgroup.clone(), process.confinement.clone());
-    let executor =
-        BecomeProgram { process: Rc::new(process), report: report.clone(), console: streams.console.map(Rc::new) };
+    let executor = BecomeProgram {
+        process: Rc::new(process),
+        report: report.clone(),
+        console: streams.console.map(Rc::new),
+        dev: dev.map(Rc::new),
+    };
     let built = ContainerBuilder::new(request.container.clone(), SyscallType::default())
         .with_executor(executor)
         .with_stdin(streams.stdin)
@@ -163,11 +169,12 @@ struct BecomeProgram {
     process: Rc<Process>,
     report: Rc<OwnedFd>,
     console: Option<Rc<OwnedFd>>,
+    dev: Option<Rc<DevVolume>>,
 }
 
 impl Executor for BecomeProgram {
     fn exec(&self, _spec: &Spec) -> Result<(), ExecutorError> {
-        let reason = match self.terminal() {
+        let reason = match self.surroundings() {
             Ok(()) => {
                 confine::own_streams(&self.process);
                 let environment: Vec<CString> = std::env::vars_os()
@@ -180,7 +187,7 @@ impl Executor for BecomeProgram {
                     .collect();
                 confine::become_program(&self.process, confine::Begin::Container, &environment)
             }
-            Err(error) => format!("error during container init: open terminal: {error}"),
+            Err(reason) => format!("error during container init: {reason}"),
         };
         errors::report(&self.report, &Reports::Failed(reason.clone()));
         Err(ExecutorError::Other(reason))
@@ -198,6 +205,13 @@ impl Executor for BecomeProgram {
 }
 
 impl BecomeProgram {
+    fn surroundings(&self) -> Result<(), CreateError> {
+        if let Some(dev) = &self.dev {
+            dev.settle().map_err(step("mount volume at /dev"))?;
+        }
+        self.terminal().map_err(step("open terminal"))
+    }
+
     fn terminal(&self) -> io::Result<()> {
         let Some(console) = &self.console else { return Ok(()) };
         let slave = open_terminal(console)?;

@@ -19,7 +19,10 @@ pub(super) fn mounts(input: &Input, security: &v1::LinuxContainerSecurityContext
     // A volume inside another must come after it, whatever the order in the pod.
     bound.sort_by_key(|mount| mount.destination().components().count());
     // A volume over one of the kernel's file systems replaces it, as `hostPath: /sys` of monitoring agents does.
-    mounts.retain(|mount| !bound.iter().any(|other| other.destination() == mount.destination()));
+    // One at `/dev` brings all that is below it, as with containerd.
+    let is_brought = |path: &Path| bound.iter().any(|mount| mount.destination() == path);
+    let brings_dev = is_brought(Path::new("/dev"));
+    mounts.retain(|mount| !is_brought(mount.destination()) && !(brings_dev && mount.destination().starts_with("/dev")));
     mounts.extend(bound);
     Ok(mounts)
 }
