@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use reconcile::{Cache, Caches, Key};
 
-use crate::framework::Reservation;
+use crate::framework::{DeviceClaim, Reservation};
 
 #[derive(Clone)]
 pub struct Objects {
@@ -90,7 +90,7 @@ impl Objects {
         for claim in &reservation.claims {
             self.assumed.claims.insert(Key::of(&claim.metadata), claim.clone());
         }
-        for claim in &reservation.devices {
+        for DeviceClaim { claim, .. } in &reservation.devices {
             self.assumed.device_claims.insert(Key::of(&claim.metadata), claim.clone());
         }
     }
@@ -103,7 +103,7 @@ impl Objects {
         for claim in &reservation.claims {
             self.assumed.claims.remove(&Key::of(&claim.metadata));
         }
-        for claim in &reservation.devices {
+        for DeviceClaim { claim, .. } in &reservation.devices {
             self.assumed.device_claims.remove(&Key::of(&claim.metadata));
         }
     }

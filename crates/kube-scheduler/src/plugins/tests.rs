@@ -72,7 +72,7 @@ impl World {
     /// Why each node refuses, and whether preemption could help; nodes that take the pod are left out.
     fn refusals(&mut self, plugin: &dyn Plugin, pod: &PodInfo) -> BTreeMap<String, (String, bool)> {
         self.snapshot.freeze();
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: Default::default() };
         let told = |refusal: crate::framework::Refusal| (refusal.reasons.join(", "), refusal.resolvable);
         let filter = match plugin.filter(view, pod) {
             Filtering::Skip => return BTreeMap::new(),
@@ -94,7 +94,7 @@ impl World {
     /// The same where these nodes cannot be chosen.
     fn scores_without(&mut self, plugin: &dyn Plugin, pod: &PodInfo, out: &[&str]) -> Vec<i64> {
         self.snapshot.freeze();
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: Default::default() };
         let mut nodes: Vec<&NodeInfo> =
             self.snapshot.nodes().filter(|node| !out.contains(&node.name.as_str())).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));

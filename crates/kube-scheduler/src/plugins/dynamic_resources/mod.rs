@@ -1,10 +1,11 @@
 //! DynamicResources: pods that claim devices go where drivers offer them, and get them for themselves.
 //!
 //! `devices.rs` says which devices there are and which are taken, `shares.rs` what is left of those that are not given whole, `selector.rs` which
-//! of them fit, `allocate.rs` chooses, and `bind.rs` writes what was chosen.
+//! of them fit, `allocate.rs` chooses, `bind.rs` writes what was chosen, and `conditions.rs` says when it is ready for the pod.
 
 mod allocate;
 pub mod bind;
+pub mod conditions;
 mod devices;
 mod selector;
 mod shares;
@@ -12,16 +13,19 @@ mod shares;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use component_helpers::node_affinity::selector_matches;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use reconcile::Key;
 
-use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::framework::{Change, DeviceClaim, DeviceClaimState, Filter, Filtering, Plugin, Refusal, Reservation, View};
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 use allocate::Wanted;
+use conditions::BINDING_TIMEOUT;
 use devices::Offers;
 use selector::SelectorError;
 
@@ -32,7 +36,19 @@ const CONSUMERS_MAX: usize = 256;
 
 pub const NAME: &str = "DynamicResources";
 
-pub struct DynamicResources;
+/// Why a node is refused whose devices are not those of a claim that has its own.
+const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+
+pub struct DynamicResources {
+    /// How long a pod that has a node waits for its devices.
+    pub binding_timeout: Duration,
+}
+
+impl Default for DynamicResources {
+    fn default() -> DynamicResources {
+        DynamicResources { binding_timeout: BINDING_TIMEOUT }
+    }
+}
 
 impl Plugin for DynamicResources {
     fn name(&self) -> &'static str {
@@ -48,7 +64,7 @@ impl Plugin for DynamicResources {
         if claims(&pod.pod).next().is_none() {
             return Filtering::Skip;
         }
-        match Question::new(view, pod) {
+        match Question::new(view, pod, self.binding_timeout) {
             Ok(question) => Filtering::Ask(Box::new(question)),
             Err(why) => Filtering::Refused(Refusal::final_(why.to_string())),
         }
@@ -56,16 +72,21 @@ impl Plugin for DynamicResources {
 
     fn reserve(&self, view: View, pod: &PodInfo, node: &NodeInfo) -> Option<Reservation> {
         claims(&pod.pod).next()?;
-        let question = Question::new(view, pod).ok()?;
+        let question = Question::new(view, pod, self.binding_timeout).ok()?;
         // The node has just passed, and nothing changed since.
-        let mut devices: Vec<Arc<ResourceClaim>> = Vec::new();
+        let mut devices: Vec<DeviceClaim> = Vec::new();
         for (wanted, allocation) in question.wanted.iter().zip(question.allocate(node).ok()?) {
             let mut claim = ResourceClaim::clone(&wanted.claim);
             claim.status.get_or_insert_default().allocation = Some(allocation);
-            devices.push(Arc::new(reserved(claim, pod)));
+            let claim = Arc::new(reserved(claim, pod));
+            devices.push(DeviceClaim { claim, state: DeviceClaimState::Chosen });
         }
-        let shared = question.allocated.iter().filter(|claim| !is_reserved(claim, pod));
-        devices.extend(shared.map(|claim| Arc::new(reserved(ResourceClaim::clone(claim), pod))));
+        devices.extend(question.allocated.iter().map(|claim| {
+            let stored = view.objects.device_claims.get(&Key::of(&claim.metadata));
+            let is_stored = stored.is_some_and(|stored| is_allocated(&stored));
+            let state = if is_stored { DeviceClaimState::Allocated } else { DeviceClaimState::Chosen };
+            DeviceClaim { claim: Arc::new(reserved(ResourceClaim::clone(claim), pod)), state }
+        }));
         (!devices.is_empty()).then(|| Reservation { devices, ..Reservation::default() })
     }
 
@@ -107,25 +128,79 @@ fn users(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
     claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
 }
 
-/// The claim with the pod among its users, and what keeps it while it has any.
+/// The claim with the pod among its users.
 fn reserved(mut claim: ResourceClaim, pod: &PodInfo) -> ResourceClaim {
-    claim.status.get_or_insert_default().reserved_for.get_or_insert_default().push(ResourceClaimConsumerReference {
+    if !is_reserved(&claim, pod) {
+        claim.status.get_or_insert_default().reserved_for.get_or_insert_default().push(user(pod));
+    }
+    claim
+}
+
+fn user(pod: &PodInfo) -> ResourceClaimConsumerReference {
+    ResourceClaimConsumerReference {
         api_group: None,
         resource: "pods".into(),
         name: pod.key.name.clone(),
         uid: pod.uid.clone(),
-    });
-    claim
+    }
 }
 
-/// A claim of the pod that holds it to nodes that do not take it, and that nobody else uses: without its devices it may get others.
-pub fn to_free(view: View, pod: &PodInfo) -> Option<Arc<ResourceClaim>> {
+fn is_allocated(claim: &ResourceClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+}
+
+/// What is done about the claims of a pod that no node takes.
+#[derive(Debug, PartialEq)]
+pub enum CleanUp {
+    /// It has no claims.
+    NoClaims,
+    /// None of them is in its way.
+    Nothing,
+    /// This one holds it to nodes that do not take it, or to devices that failed, and nobody else uses it: without its devices it may get
+    /// others.
+    Free(Arc<ResourceClaim>),
+}
+
+impl CleanUp {
+    /// As the pod's message says it.
+    pub(crate) fn message(&self) -> &'static str {
+        match self {
+            CleanUp::NoClaims => "no new claims to deallocate",
+            CleanUp::Nothing => "still not schedulable",
+            CleanUp::Free(_) => "deallocation of ResourceClaim completed",
+        }
+    }
+}
+
+/// `refused` are the nodes that were asked and refused the pod.
+pub fn clean_up<'a>(
+    view: View<'a>,
+    pod: &PodInfo,
+    refused: impl Iterator<Item = (&'a NodeInfo, &'a Refusal)>,
+    timeout: Duration,
+) -> CleanUp {
     let named = claims(&pod.pod).filter_map(|one| claim_name(&pod.pod, one));
-    let mut found = named.filter_map(|name| view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name)));
-    found.find(|claim| {
-        let allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-        allocated && users(claim).iter().all(|user| user.uid == pod.uid)
-    })
+    let found = named.filter_map(|name| view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name)));
+    let found: Vec<Arc<ResourceClaim>> = found.collect();
+    if found.is_empty() {
+        return CleanUp::NoClaims;
+    }
+    let by_claims = refused.filter(|(_, refusal)| refusal.reasons.iter().any(|reason| reason == NOT_AVAILABLE));
+    let nodes: Vec<&NodeInfo> = by_claims.map(|(node, _)| node).collect();
+    let in_the_way = |claim: &&Arc<ResourceClaim>| {
+        is_allocated(claim)
+            && users(claim).iter().all(|user| user.uid == pod.uid)
+            && nodes.iter().any(|node| !is_available(claim, node, view.now, timeout))
+    };
+    found.iter().find(in_the_way).map_or(CleanUp::Nothing, |claim| CleanUp::Free(claim.clone()))
+}
+
+/// Whether the devices of a claim that has some are good for a pod on that node.
+fn is_available(claim: &ResourceClaim, node: &NodeInfo, now: Timestamp, timeout: Duration) -> bool {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let place = allocation.and_then(|allocation| allocation.node_selector.as_ref());
+    place.is_none_or(|place| selector_matches(place, &node.name, &node.labels))
+        && !conditions::has_failed(claim, now, timeout)
 }
 
 /// Why no node can help: users read it in the message of the pod.
@@ -153,11 +228,13 @@ struct Question {
     allocated: Vec<Arc<ResourceClaim>>,
     wanted: Vec<Wanted>,
     offers: Offers,
+    now: Timestamp,
+    binding_timeout: Duration,
 }
 
 impl Question {
     /// Fails where no node can help: the words say why.
-    fn new(view: View, pod: &PodInfo) -> Result<Question, Impossible> {
+    fn new(view: View, pod: &PodInfo, binding_timeout: Duration) -> Result<Question, Impossible> {
         let (mut allocated, mut wanted) = (Vec::new(), Vec::new());
         for one in claims(&pod.pod) {
             let name = claim_name(&pod.pod, one).ok_or_else(|| Impossible::NotCreated(one.name.clone()))?;
@@ -179,7 +256,7 @@ impl Question {
         }
         // Who needs nothing new need not know what there is.
         let offers = if wanted.is_empty() { Offers::default() } else { Offers::new(view.objects) };
-        Ok(Question { allocated, wanted, offers })
+        Ok(Question { allocated, wanted, offers, now: view.now, binding_timeout })
     }
 
     fn allocate(
@@ -196,18 +273,15 @@ fn is_owned(claim: &ResourceClaim, pod: &PodInfo) -> bool {
 
 impl Filter for Question {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        for claim in &self.allocated {
-            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-            let place = allocation.and_then(|allocation| allocation.node_selector.as_ref());
-            if place.is_some_and(|place| !selector_matches(place, &node.name, &node.labels)) {
-                return Err(Refusal::resolvable("resourceclaim not available on the node"));
-            }
+        if self.allocated.iter().any(|claim| !is_available(claim, node, self.now, self.binding_timeout)) {
+            return Err(Refusal::final_(NOT_AVAILABLE));
         }
         if self.wanted.is_empty() {
             return Ok(());
         }
         self.allocate(node).map(|_| ()).map_err(|failure| match failure {
-            allocate::Failure::NoDevices => Refusal::resolvable("cannot allocate all claims"),
+            // Devices are not taken from less important pods, as upstream does not.
+            allocate::Failure::NoDevices => Refusal::final_("cannot allocate all claims"),
             allocate::Failure::Selector(why) => Refusal::final_(why.to_string()),
         })
     }

@@ -52,8 +52,8 @@ fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &s
         "spec": {"containers": [], "resourceClaims": [{"name": "d", "resourceClaimName": "c"}]}});
     let pod = PodInfo::new(Arc::new(read(pod)));
     let snapshot = nodes();
-    let view = View { snapshot: &snapshot, objects: &objects };
-    let question = match Question::new(view, &pod) {
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
+    let question = match Question::new(view, &pod, BINDING_TIMEOUT) {
         Ok(question) => question,
         Err(why) => return assert_eq!([("", why.to_string().as_str())], expected),
     };
@@ -62,8 +62,9 @@ fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &s
         let found = match question.check(info) {
             Err(refusal) => refusal.reasons.join(", "),
             Ok(()) => {
-                let reservation = DynamicResources.reserve(view, &pod, info).expect("something is to be written");
-                let status = reservation.devices[0].status.clone().expect("a status");
+                let reservation =
+                    DynamicResources::default().reserve(view, &pod, info).expect("something is to be written");
+                let status = reservation.devices[0].claim.status.clone().expect("a status");
                 assert_eq!(status.reserved_for.expect("users")[0].uid, "p");
                 let devices = status.allocation.and_then(|one| one.devices).and_then(|devices| devices.results);
                 let devices = devices.unwrap_or_default();
@@ -198,4 +199,98 @@ fn a_device_is_shared_by_its_capacity() {
     check(&slices, &[other("7Gi")], asks("4Gi", 1), &[("n1", NONE)]);
     // Who says nothing asks for all of it.
     check(&slices, &[other("1Gi")], json!({"requests": [exactly("r", json!({}))]}), &[("n1", NONE), ("n2", "r=g0")]);
+}
+
+/// A slice for every node whose devices must be made ready.
+fn attachable(pool: &str, devices: &[&str], binds: bool) -> Value {
+    let conditions =
+        json!({"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"], "bindsToNode": binds});
+    let devices = devices.iter().map(|name| {
+        let mut device = conditions.clone();
+        device["name"] = (*name).into();
+        device
+    });
+    let devices: Vec<Value> = devices.collect();
+    json!({"metadata": {"name": pool}, "spec": {"driver": "gpu.example.com", "allNodes": true,
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}, "devices": devices}})
+}
+
+fn pod_with_claim() -> PodInfo {
+    let pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
+        "spec": {"containers": [], "resourceClaims": [{"name": "d", "resourceClaimName": "c"}]}});
+    PodInfo::new(Arc::new(read(pod)))
+}
+
+/// The objects with one claim for one device, of this status.
+fn with_claim(slices: &[Value], status: Value) -> Objects {
+    let devices = json!({"requests": [exactly("r", json!({}))]});
+    let claim = json!({"metadata": {"name": "c", "namespace": "a", "uid": "c"}, "spec": {"devices": devices}, "status": status});
+    let mut objects = Objects::empty();
+    objects.device_claims = Cache::holding([read(claim)]);
+    objects.device_classes = Cache::holding([read(json!({"metadata": {"name": "gpu"}, "spec": {}}))]);
+    objects.slices = Cache::holding(slices.iter().map(|one| read(one.clone())));
+    objects
+}
+
+#[test]
+fn devices_that_are_ready_come_first() {
+    let one = |more: Value| json!({"requests": [exactly("r", more)]});
+    // By its name the pool would come first.
+    let slices = [attachable("a", &["far"], true), slice("n1", "near a 1Gi 0")];
+    check(&slices, &[], one(json!({})), &[("n1", "r=near"), ("n2", "r=far")]);
+    check(&slices, &[], one(json!({"count": 2})), &[("n1", "r=near,r=far"), ("n2", NONE)]);
+}
+
+#[test]
+fn an_allocation_says_what_is_to_be_waited_for() {
+    let snapshot = nodes();
+    let node = snapshot.by_name("n2").expect("a node");
+    for binds in [true, false] {
+        let objects = with_claim(&[attachable("a", &["far"], binds)], json!({}));
+        let view = View { snapshot: &snapshot, objects: &objects, now: Timestamp::UNIX_EPOCH };
+        let reservation = DynamicResources::default().reserve(view, &pod_with_claim(), node).expect("a reservation");
+        assert!(bind::has_conditions(&reservation));
+        assert_eq!(reservation.devices[0].state, DeviceClaimState::Chosen);
+        let claim = serde_json::to_value(&*reservation.devices[0].claim).expect("a claim");
+        let allocation = &claim["status"]["allocation"];
+        let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "far",
+            "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]});
+        assert_eq!(allocation["devices"]["results"], json!([result]));
+        let fields = json!([{"key": "metadata.name", "operator": "In", "values": ["n2"]}]);
+        let selector = json!({"nodeSelectorTerms": [{"matchFields": fields}]});
+        // Without it the device is there for every node.
+        assert_eq!(allocation["nodeSelector"], if binds { selector } else { Value::Null });
+    }
+}
+
+#[test]
+fn claims_whose_devices_failed_are_given_back() {
+    let check = |condition: Value, users: Value, now: &str, expected: Option<&str>| {
+        let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "far",
+            "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]});
+        let allocation = json!({"allocationTimestamp": "2026-01-01T00:00:00Z", "devices": {"results": [result]}});
+        let device = json!({"driver": "gpu.example.com", "pool": "a", "device": "far", "conditions": [condition]});
+        let status = json!({"allocation": allocation, "reservedFor": users, "devices": [device]});
+        let objects = with_claim(&[attachable("a", &["far"], false)], status);
+        let (snapshot, pod) = (nodes(), pod_with_claim());
+        let now = now.parse().expect("a time");
+        let view = View { snapshot: &snapshot, objects: &objects, now };
+        let question = Question::new(view, &pod, BINDING_TIMEOUT).expect("a question");
+        let refusals: Vec<_> = snapshot.nodes().map(|node| (node, question.check(node).err())).collect();
+        let refused = refusals.iter().filter_map(|(node, refusal)| Some((*node, refusal.as_ref()?)));
+        let clean_up = clean_up(view, &pod, refused.clone(), BINDING_TIMEOUT);
+        let found = (refused.count() > 0).then(|| clean_up.message());
+        assert_eq!(found, expected, "{condition} {now}");
+    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let own = || json!([{"resource": "pods", "name": "p", "uid": "p"}]);
+    let early = "2026-01-01T00:00:01Z";
+    let freed = Some("deallocation of ResourceClaim completed");
+    check(condition("Other"), own(), early, None);
+    check(condition("Attached"), json!([]), "2026-01-03T00:00:00Z", None);
+    check(condition("Broken"), own(), early, freed);
+    check(condition("Other"), json!([]), "2026-01-01T00:10:01Z", freed);
+    // Others use it, and may be fine with it.
+    let both = json!([{"resource": "pods", "name": "p", "uid": "p"}, {"resource": "pods", "name": "q", "uid": "q"}]);
+    check(condition("Broken"), both, early, Some("still not schedulable"));
 }

@@ -360,7 +360,7 @@ fn gates_and_devices_wait_for_the_pod_itself() {
         Arc::new(PodInfo::new(Arc::new(read(json!({"metadata": metadata, "spec": spec, "status": status})))))
     };
     check(
-        &dynamic_resources::DynamicResources,
+        &dynamic_resources::DynamicResources::default(),
         &claims("x"),
         &[
             ("its claim was made", itself(&claims(""), &claims("x")), true),
@@ -369,5 +369,9 @@ fn gates_and_devices_wait_for_the_pod_itself() {
             ("a pod is gone", ended(&open), false),
         ],
     );
-    check(&dynamic_resources::DynamicResources, &open, &[("it asks for none", object("ResourceSlice", "s"), false)]);
+    check(
+        &dynamic_resources::DynamicResources::default(),
+        &open,
+        &[("it asks for none", object("ResourceSlice", "s"), false)],
+    );
 }
