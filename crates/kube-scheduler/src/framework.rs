@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    ContainerExtendedResourceRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use reconcile::Key;
 
@@ -150,12 +152,14 @@ pub struct DeviceClaim {
     pub state: DeviceClaimState,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum DeviceClaimState {
     /// Its devices are stored already, as others use them too.
     Allocated,
     /// Its devices were chosen by this decision, or by one that is not written yet.
     Chosen,
+    /// It stands for extended resources of the pod, and is created with the devices that were chosen: which request is for which container.
+    Uncreated(Vec<ContainerExtendedResourceRequest>),
 }
 
 impl Reservation {
@@ -197,5 +201,5 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Whether a pod that this plugin refused may pass now.
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool;
+    fn may_help(&self, pod: &PodInfo, change: &Change, objects: &Objects) -> bool;
 }

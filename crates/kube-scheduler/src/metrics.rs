@@ -55,6 +55,8 @@ pub struct Metrics {
     victims: Histogram,
     /// How pods waited for devices, by profile, driver and outcome: how often with conditions, and how long.
     device_waits: BTreeMap<(String, String, &'static str), (u64, Histogram)>,
+    /// Claims that were created for extended resources, and those that could not be.
+    claims_created: [u64; 2],
 }
 
 impl Default for Metrics {
@@ -71,6 +73,7 @@ impl Default for Metrics {
             preemptions: 0,
             victims: Histogram::new(VICTIMS),
             device_waits: BTreeMap::new(),
+            claims_created: [0; 2],
         }
     }
 }
@@ -92,6 +95,10 @@ impl Metrics {
     /// Filters and scores took so long.
     pub fn decided(&mut self, took: Duration) {
         self.algorithm.observe_time(took);
+    }
+
+    pub(crate) fn claim_created(&mut self, created: bool) {
+        self.claims_created[usize::from(!created)] += 1;
     }
 
     /// A pod has waited for its devices to be made ready.
@@ -145,6 +152,10 @@ fn write_devices(page: &mut Page, metrics: &Metrics) {
     let labels = |(profile, driver, status): &(String, String, &'static str)| {
         [("profile", profile.clone()), ("driver", driver.clone()), ("status", (*status).to_owned())]
     };
+    let mut creates = page.family(&CLAIM_CREATES);
+    for (status, count) in ["success", "failure"].iter().zip(metrics.claims_created).filter(|(_, count)| *count > 0) {
+        creates.sample(&[("status", status)], count);
+    }
     let mut allocations = page.family(&DEVICE_ALLOCATIONS);
     for (key, (count, _)) in metrics.device_waits.iter().filter(|(_, (count, _))| *count > 0) {
         allocations.sample(&labels(key).each_ref().map(|(name, value)| (*name, value.as_str())), *count);
@@ -227,6 +238,10 @@ const INCOMING: Metric = Metric::counter(
     "scheduler_queue_incoming_pods_total",
     "[STABLE] Number of pods added to scheduling queues by event and queue type.",
 );
+const CLAIM_CREATES: Metric = Metric::counter(
+    "scheduler_resourceclaim_creates_total",
+    "[ALPHA] Number of ResourceClaims creation requests within scheduler",
+);
 const DEVICE_ALLOCATIONS: Metric = Metric::counter(
     "scheduler_dra_bindingconditions_allocations_total",
     "[ALPHA] Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
@@ -299,6 +314,7 @@ mod tests {
         metrics.unschedulable.insert(("NodeResourcesFit", "default-scheduler".into()), 3);
         let devices = vec![("gpu.example.com".into(), true), ("nic.example.com".into(), false)];
         let took = Duration::from_secs(5);
+        metrics.claim_created(true);
         metrics.waited_for_devices("default-scheduler", &Waited { status: "timeout", took, devices });
         let text = text(&metrics);
         assert_eq!(text, include_str!("testdata/metrics.txt"));

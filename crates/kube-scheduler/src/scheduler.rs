@@ -42,6 +42,8 @@ enum Message {
     Namespace(Option<Arc<Namespace>>, Option<Arc<Namespace>>),
     /// The kind, what happened to it as upstream calls it, and which one.
     Object(&'static str, &'static str, Key),
+    /// A claim was created for the extended resources of a pod, or could not be.
+    ClaimCreated(bool),
     /// A pod has waited for its devices.
     Waited {
         profile: String,
@@ -209,6 +211,7 @@ impl Scheduler {
                 self.changed("NamespaceUpdate", &Change::Object { kind: "Namespace", key: Key::cluster(name) });
             }
             Message::Object(kind, event, key) => self.changed(event, &Change::Object { kind, key }),
+            Message::ClaimCreated(created) => self.metrics.claim_created(created),
             Message::Waited { profile, waited } => self.metrics.waited_for_devices(&profile, &waited),
             Message::Bound { attempt, reservation } => {
                 self.metrics.ended(&attempt, metrics::Outcome::Scheduled, Instant::now());
@@ -269,13 +272,14 @@ impl Scheduler {
                 // What the scheduler itself says of a pod is no reason to try it again.
                 let change = old.filter(|old| own_change_matters(old, pod));
                 let change = change.map(|old| Change::OwnUpdate { old, new: pod.clone() });
-                let plugins = profile.filters.clone();
+                let (plugins, objects) = (profile.filters.clone(), &self.objects);
                 if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) {
                     self.snapshot.nominated.set(info.clone(), &node);
                 }
                 self.queue.put(info.clone(), gated, Instant::now(), |plugin| {
                     let refused = plugins.iter().find(|each| each.name() == plugin);
-                    refused.is_some_and(|each| change.as_ref().is_some_and(|change| each.may_help(&info, change)))
+                    refused
+                        .is_some_and(|each| change.as_ref().is_some_and(|change| each.may_help(&info, change, objects)))
                 });
             }
         }
@@ -301,13 +305,15 @@ impl Scheduler {
         if !self.queue.any_waiting() {
             return;
         }
-        let profiles = &self.config.profiles;
+        let (profiles, objects) = (&self.config.profiles, &self.objects);
         let concerned = |name: &str| {
             profiles.iter().filter_map(|profile| profile.plugin(name)).any(|plugin| plugin.is_concerned(change))
         };
         self.queue.changed(Instant::now(), event, concerned, |pod, plugin| {
             let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name());
-            profile.and_then(|profile| profile.plugin(plugin)).is_none_or(|plugin| plugin.may_help(pod, change))
+            profile
+                .and_then(|profile| profile.plugin(plugin))
+                .is_none_or(|plugin| plugin.may_help(pod, change, objects))
         });
     }
 
@@ -408,14 +414,25 @@ impl Scheduler {
         let refused = failure.nodes.iter().map(|(index, refusal)| (self.snapshot.node(*index), refusal));
         let clean_up = dynamic_resources::clean_up(view, pod, refused, profile.device_bind_timeout);
         let message = clean_up.message();
-        if let CleanUp::Free(claim) = clean_up {
-            let client = self.client.clone();
-            tasks::spawn(async move {
-                if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
-                    // It has changed, which lets the pod be tried again too.
-                    tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
-                }
-            });
+        let client = self.client.clone();
+        match clean_up {
+            CleanUp::NoClaims | CleanUp::Nothing => {}
+            CleanUp::Free(claim) => {
+                tasks::spawn(async move {
+                    if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
+                        // It has changed, which lets the pod be tried again too.
+                        tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
+                    }
+                });
+            }
+            CleanUp::Delete(claim) => {
+                tasks::spawn(async move {
+                    let key = Key::of(&claim.metadata);
+                    if let Err(error) = dynamic_resources::bind::delete(&client, &key).await {
+                        tracing::warn!(claim = %key, %error, "cannot delete ResourceClaim for extended resources");
+                    }
+                });
+            }
         }
         message
     }

@@ -1,6 +1,6 @@
 //! What is written for a decision, beside the loop: volumes and devices first, then the binding; or why there is none.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use component_base::tasks;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{Message, Scheduler};
 use crate::framework::Reservation;
 use crate::metrics::Attempt;
-use crate::plugins::dynamic_resources::bind::{Binder, has_conditions};
+use crate::plugins::dynamic_resources::bind::{BindError, Binder, has_conditions};
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod_info::PodInfo;
 use crate::writes::{delete, disruption_status, patch_status, said, write_binding};
@@ -64,7 +64,13 @@ impl Scheduler {
         let objects = reservation.as_ref().map(|_| self.objects.clone());
         tasks::spawn(async move {
             // Where the loop has ended, so has the assumption, and nobody reads the message; so below.
-            let binder = objects.as_ref().map(|objects| Binder { client: &client, objects, pod: &pod, clock: &clock });
+            let binder = objects.as_ref().map(|objects| Binder {
+                client: &client,
+                objects,
+                pod: &pod,
+                clock: &clock,
+                created: OnceLock::new(),
+            });
             if let (Some(reservation), Some(binder)) = (&reservation, &binder) {
                 let preparation = Preparation { binder, events: &events, messages: &messages, timeouts };
                 if let Err(why) = preparation.prepare(reservation, &node, &attempt.profile).await {
@@ -128,14 +134,19 @@ impl Preparation<'_> {
         if reservation.devices.is_empty() {
             return Ok(());
         }
-        self.binder.bind(reservation, self.timeouts.volumes).await?;
+        let bound = self.binder.bind(reservation, self.timeouts.volumes).await;
+        let not_created = matches!(bound, Err(BindError::Create { .. }));
+        if not_created || self.binder.created.get().is_some() {
+            // Nobody counts any more where the loop has ended; so below.
+            let _ = self.messages.send(Message::ClaimCreated(!not_created));
+        }
+        bound?;
         if !has_conditions(reservation) {
             return Ok(());
         }
         let message = format!("waiting for binding conditions for device on node {node}");
         self.events.event(&reference(&*pod.pod), EventType::Normal, "BindingConditionsPending", message);
         let (outcome, waited) = self.binder.until_ready(reservation, self.timeouts.devices).await;
-        // Nobody counts any more where the loop has ended.
         let _ = self.messages.send(Message::Waited { profile: profile.to_owned(), waited });
         outcome.map_err(|why| NotBound::Devices(why.into()))
     }

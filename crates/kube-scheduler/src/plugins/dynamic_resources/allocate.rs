@@ -127,7 +127,7 @@ impl Way {
     }
 }
 
-pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
+pub fn allocate(wanted: &[&Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
     let here = offers.on(node);
     let has_shared = here.iter().any(Offer::is_shared);
     let search = Search { wanted, offers, here, has_shared, steps: Cell::new(0) };
@@ -140,7 +140,7 @@ pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<V
 }
 
 struct Search<'a> {
-    wanted: &'a [Wanted],
+    wanted: &'a [&'a Wanted],
     offers: &'a Offers,
     here: Vec<Offer<'a>>,
     /// Some of them may be chosen more than once.

@@ -1,13 +1,15 @@
 //! Writes what was chosen for a pod's claims, waits until the devices are ready for it, and takes it back when the pod is not bound after
 //! all.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use reconcile::{Clock, Key, reason};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::conditions::{self, NotReady};
@@ -15,7 +17,7 @@ use super::{FINALIZER, user};
 use crate::framework::{DeviceClaim, DeviceClaimState, Reservation};
 use crate::objects::Objects;
 use crate::pod_info::PodInfo;
-use crate::writes::said;
+use crate::writes::{patch_status, said};
 
 /// Somebody else may write a claim at the same time; so often it is read and written again.
 const TRIES_MAX: usize = 10;
@@ -25,6 +27,10 @@ const TRIES_MAX: usize = 10;
 pub enum BindError {
     #[error("{step} claim {claim}: {}", said(.source))]
     Api { step: Step, claim: Key, source: Box<kube::Error> },
+    #[error("create claim for extended resources {namespace}/: {}", said(.source))]
+    Create { namespace: String, source: Box<kube::Error> },
+    #[error("update pod {pod} ExtendedResourceClaimStatus: {}", said(.source))]
+    Status { pod: Key, source: Box<kube::Error> },
     #[error("claim {0} got deleted in the meantime")]
     Deleted(Key),
     #[error("claim {0} got allocated elsewhere in the meantime")]
@@ -67,6 +73,8 @@ pub struct Binder<'a> {
     pub objects: &'a Objects,
     pub pod: &'a PodInfo,
     pub clock: &'a Clock,
+    /// The claim that was created for the pod's extended resources.
+    pub created: OnceLock<Key>,
 }
 
 impl Binder<'_> {
@@ -74,8 +82,18 @@ impl Binder<'_> {
     pub async fn bind(&self, reservation: &Reservation, timeout: Duration) -> Result<(), BindError> {
         let mut written = Vec::new();
         for claimed in &reservation.devices {
-            let key = Key::of(&claimed.claim.metadata);
-            let revision = self.write(&key, claimed).await?;
+            let DeviceClaimState::Uncreated(mappings) = &claimed.state else {
+                let key = Key::of(&claimed.claim.metadata);
+                let revision = self.write(&key, claimed).await?;
+                written.push((key, revision));
+                continue;
+            };
+            let (key, created) = self.create(&claimed.claim).await?;
+            let revision = self.write(&key, &created).await?;
+            let status = json!({"requestMappings": mappings, "resourceClaimName": key.name});
+            let status = json!({"extendedResourceClaimStatus": status});
+            let patched = patch_status(self.client, self.pod, &status).await;
+            patched.map_err(|source| BindError::Status { pod: self.pod.key.clone(), source: Box::new(source) })?;
             written.push((key, revision));
         }
         // As long as the copy shows a claim without its devices, others would take them for free.
@@ -84,7 +102,9 @@ impl Binder<'_> {
             loop {
                 changes.mark_unchanged();
                 let is_seen = |(key, written): &(Key, u64)| {
-                    self.objects.device_claims.get(key).is_none_or(|one| revision(&one) >= *written)
+                    let known = self.objects.device_claims.get(key);
+                    // A claim that is not known is gone, or still to come.
+                    known.map_or(self.created.get() != Some(key), |one| revision(&one) >= *written)
                 };
                 if written.iter().all(is_seen) {
                     return;
@@ -94,6 +114,29 @@ impl Binder<'_> {
             }
         };
         tokio::time::timeout(timeout, seen).await.map_err(|_| BindError::TimedOut)
+    }
+
+    /// Makes the claim, and answers with what it is to get.
+    async fn create(&self, wanted: &ResourceClaim) -> Result<(Key, DeviceClaim), BindError> {
+        let namespace = self.pod.key.namespace.clone();
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &namespace);
+        let bare = ResourceClaim { status: None, ..wanted.clone() };
+        let created = claims.create(&PostParams::default(), &bare).await;
+        let mut created = created.map_err(|source| BindError::Create { namespace, source: Box::new(source) })?;
+        let key = Key::of(&created.metadata);
+        // A binder binds one pod once, which has at most one such claim.
+        let _ = self.created.set(key.clone());
+        created.status.clone_from(&wanted.status);
+        Ok((key, DeviceClaim { claim: created.into(), state: DeviceClaimState::Chosen }))
+    }
+
+    /// The claims of the pod that exist.
+    fn keys(&self, reservation: &Reservation) -> Vec<Key> {
+        let keys = reservation.devices.iter().filter_map(|one| match one.state {
+            DeviceClaimState::Uncreated(_) => self.created.get().cloned(),
+            DeviceClaimState::Allocated | DeviceClaimState::Chosen => Some(Key::of(&one.claim.metadata)),
+        });
+        keys.collect()
     }
 
     async fn write(&self, key: &Key, claimed: &DeviceClaim) -> Result<u64, BindError> {
@@ -141,7 +184,7 @@ impl Binder<'_> {
         timeout: Duration,
     ) -> (Result<(), NotReady>, Waited) {
         let began = Instant::now();
-        let keys: Vec<Key> = reservation.devices.iter().map(|one| Key::of(&one.claim.metadata)).collect();
+        let keys = self.keys(reservation);
         let mut changes = self.objects.device_claims.changes();
         let outcome = loop {
             changes.mark_unchanged();
@@ -178,8 +221,14 @@ impl Binder<'_> {
 
     /// The pod uses the claims no longer. What stays allocated is freed when it gets in somebody's way.
     pub(crate) async fn unreserve(&self, reservation: &Reservation) {
-        for DeviceClaim { claim, .. } in &reservation.devices {
-            let key = Key::of(&claim.metadata);
+        for key in self.keys(reservation) {
+            if self.created.get() == Some(&key) {
+                if let Err(error) = delete(self.client, &key).await {
+                    // The next decision about the pod finds it, and tries again.
+                    tracing::warn!(claim = %key, %error, "cannot delete ResourceClaim for extended resources");
+                }
+                continue;
+            }
             let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
             let Ok(mut current) = api.get(&key.name).await else { continue };
             let Some(users) = current.status.as_mut().and_then(|status| status.reserved_for.as_mut()) else { continue };
@@ -208,13 +257,13 @@ fn allocation(
     stored: Option<&AllocationResult>,
 ) -> Result<AllocationResult, BindError> {
     let wanted = claimed.claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    match (stored, wanted, claimed.state) {
+    match (stored, wanted, &claimed.state) {
         (Some(stored), _, DeviceClaimState::Allocated) => Ok(stored.clone()),
         // Another pod of the same decision may have written it first.
         (Some(stored), Some(wanted), DeviceClaimState::Chosen) if stored.devices == wanted.devices => {
             Ok(stored.clone())
         }
-        (Some(_), _, DeviceClaimState::Chosen) => Err(BindError::Allocated(key.clone())),
+        (Some(_), ..) => Err(BindError::Allocated(key.clone())),
         (None, Some(wanted), DeviceClaimState::Chosen) => Ok(wanted.clone()),
         (None, ..) => Err(BindError::Deallocated(key.clone())),
     }
@@ -228,6 +277,29 @@ pub async fn free(client: &kube::Client, claim: &ResourceClaim) -> Result<(), ku
     let key = Key::of(&claim.metadata);
     let api: Api<ResourceClaim> = Api::namespaced(client.clone(), &key.namespace);
     api.replace_status(&key.name, &PostParams::default(), &claim).await.map(|_| ())
+}
+
+/// Deletes a claim that was made for the extended resources of a pod, with what keeps it.
+pub(crate) async fn delete(client: &kube::Client, key: &Key) -> Result<(), kube::Error> {
+    let api: Api<ResourceClaim> = Api::namespaced(client.clone(), &key.namespace);
+    for _ in 0..TRIES_MAX {
+        let Some(mut claim) = api.get_opt(&key.name).await? else { return Ok(()) };
+        claim.metadata.finalizers.get_or_insert_default().retain(|one| one != FINALIZER);
+        match api.replace(&key.name, &PostParams::default(), &claim).await {
+            Ok(_) => {}
+            Err(error) if reason(&error) == "Conflict" => continue,
+            Err(error) if reason(&error) == "NotFound" => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let same = Preconditions { uid: claim.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        return match api.delete(&key.name, &parameters).await {
+            Err(error) if reason(&error) != "NotFound" => Err(error),
+            _ => Ok(()),
+        };
+    }
+    tracing::warn!(claim = %key, tries = TRIES_MAX, "cannot delete ResourceClaim: others write it all the time");
+    Ok(())
 }
 
 fn revision(claim: &ResourceClaim) -> u64 {

@@ -2,31 +2,36 @@
 //!
 //! `devices.rs` says which devices there are and which are taken, `shares.rs` what is left of those that are not given whole, `selector.rs` which
 //! of them fit, `allocate.rs` chooses, `bind.rs` writes what was chosen, and `conditions.rs` says when it is ready for the pod.
+//! `extended.rs` makes claims of what pods ask for as extended resources.
 
 mod allocate;
 pub mod bind;
 pub mod conditions;
 mod devices;
+pub(crate) mod extended;
 mod selector;
 mod shares;
 #[cfg(test)]
 mod tests;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component_helpers::node_affinity::selector_matches;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use reconcile::Key;
 
 use crate::framework::{Change, DeviceClaim, DeviceClaimState, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 use allocate::Wanted;
 use conditions::BINDING_TIMEOUT;
 use devices::Offers;
+use extended::{Extended, NodeClaim};
 use selector::SelectorError;
 
 /// Keeps a claim that is allocated from going.
@@ -61,25 +66,26 @@ impl Plugin for DynamicResources {
     }
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
-        if claims(&pod.pod).next().is_none() {
-            return Filtering::Skip;
-        }
         match Question::new(view, pod, self.binding_timeout) {
+            Ok(question) if question.is_empty() => Filtering::Skip,
             Ok(question) => Filtering::Ask(Box::new(question)),
             Err(why) => Filtering::Refused(Refusal::final_(why.to_string())),
         }
     }
 
     fn reserve(&self, view: View, pod: &PodInfo, node: &NodeInfo) -> Option<Reservation> {
-        claims(&pod.pod).next()?;
-        let question = Question::new(view, pod, self.binding_timeout).ok()?;
         // The node has just passed, and nothing changed since.
-        let mut devices: Vec<DeviceClaim> = Vec::new();
-        for (wanted, allocation) in question.wanted.iter().zip(question.allocate(node).ok()?) {
+        let question = Question::new(view, pod, self.binding_timeout).ok().filter(|one| !one.is_empty())?;
+        let extended = question.extended_on(node).ok()?;
+        let mut allocations = question.allocate(node, extended.as_deref()).ok()?.into_iter();
+        let chosen = |wanted: &Wanted, allocation, state| {
             let mut claim = ResourceClaim::clone(&wanted.claim);
             claim.status.get_or_insert_default().allocation = Some(allocation);
-            let claim = Arc::new(reserved(claim, pod));
-            devices.push(DeviceClaim { claim, state: DeviceClaimState::Chosen });
+            DeviceClaim { claim: Arc::new(reserved(claim, pod)), state }
+        };
+        let mut devices: Vec<DeviceClaim> = Vec::new();
+        for (wanted, allocation) in question.wanted.iter().zip(allocations.by_ref()) {
+            devices.push(chosen(wanted, allocation, DeviceClaimState::Chosen));
         }
         devices.extend(question.allocated.iter().map(|claim| {
             let stored = view.objects.device_claims.get(&Key::of(&claim.metadata));
@@ -87,10 +93,15 @@ impl Plugin for DynamicResources {
             let state = if is_stored { DeviceClaimState::Allocated } else { DeviceClaimState::Chosen };
             DeviceClaim { claim: Arc::new(reserved(ResourceClaim::clone(claim), pod)), state }
         }));
+        // It comes last, as upstream writes it.
+        if let (Some(extended), Some(allocation)) = (&extended, allocations.next()) {
+            let state = DeviceClaimState::Uncreated(extended.mappings.clone());
+            devices.push(chosen(&extended.wanted, allocation, state));
+        }
         (!devices.is_empty()).then(|| Reservation { devices, ..Reservation::default() })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, objects: &Objects) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
             // The names of claims that were made for the pod.
@@ -101,7 +112,9 @@ impl Plugin for DynamicResources {
             Change::PlacedPod { .. } => false,
             // Any claim may have let go of what this one waits for.
             Change::Object { kind, .. } => {
-                matches!(*kind, "ResourceClaim" | "ResourceSlice" | "DeviceClass") && claims(&pod.pod).next().is_some()
+                let wants =
+                    || claims(&pod.pod).next().is_some() || !extended::with_class(objects, &pod.requests).is_empty();
+                matches!(*kind, "ResourceClaim" | "ResourceSlice" | "DeviceClass") && wants()
             }
         }
     }
@@ -159,6 +172,8 @@ pub enum CleanUp {
     /// This one holds it to nodes that do not take it, or to devices that failed, and nobody else uses it: without its devices it may get
     /// others.
     Free(Arc<ResourceClaim>),
+    /// This one was made for its extended resources by an earlier decision, which failed.
+    Delete(Arc<ResourceClaim>),
 }
 
 impl CleanUp {
@@ -168,6 +183,7 @@ impl CleanUp {
             CleanUp::NoClaims => "no new claims to deallocate",
             CleanUp::Nothing => "still not schedulable",
             CleanUp::Free(_) => "deallocation of ResourceClaim completed",
+            CleanUp::Delete(_) => "deletion of ResourceClaim completed",
         }
     }
 }
@@ -182,7 +198,8 @@ pub fn clean_up<'a>(
     let named = claims(&pod.pod).filter_map(|one| claim_name(&pod.pod, one));
     let found = named.filter_map(|name| view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name)));
     let found: Vec<Arc<ResourceClaim>> = found.collect();
-    if found.is_empty() {
+    let is_extended = !extended::with_class(view.objects, &pod.requests).is_empty();
+    if found.is_empty() && !is_extended {
         return CleanUp::NoClaims;
     }
     let by_claims = refused.filter(|(_, refusal)| refusal.reasons.iter().any(|reason| reason == NOT_AVAILABLE));
@@ -192,7 +209,11 @@ pub fn clean_up<'a>(
             && users(claim).iter().all(|user| user.uid == pod.uid)
             && nodes.iter().any(|node| !is_available(claim, node, view.now, timeout))
     };
-    found.iter().find(in_the_way).map_or(CleanUp::Nothing, |claim| CleanUp::Free(claim.clone()))
+    if let Some(claim) = found.iter().find(in_the_way) {
+        return CleanUp::Free(claim.clone());
+    }
+    let made = is_extended.then(|| extended::made_for(view.objects, pod)).flatten();
+    made.map_or(CleanUp::Nothing, CleanUp::Delete)
 }
 
 /// Whether the devices of a claim that has some are good for a pod on that node.
@@ -223,18 +244,20 @@ enum Impossible {
 }
 
 /// What is asked of every node.
-struct Question {
+struct Question<'a> {
     /// Claims that have their devices already.
     allocated: Vec<Arc<ResourceClaim>>,
     wanted: Vec<Wanted>,
+    /// What it asks for by the names of extended resources.
+    extended: Option<Extended<'a>>,
     offers: Offers,
     now: Timestamp,
     binding_timeout: Duration,
 }
 
-impl Question {
+impl<'a> Question<'a> {
     /// Fails where no node can help: the words say why.
-    fn new(view: View, pod: &PodInfo, binding_timeout: Duration) -> Result<Question, Impossible> {
+    fn new(view: View<'a>, pod: &'a PodInfo, binding_timeout: Duration) -> Result<Question<'a>, Impossible> {
         let (mut allocated, mut wanted) = (Vec::new(), Vec::new());
         for one in claims(&pod.pod) {
             let name = claim_name(&pod.pod, one).ok_or_else(|| Impossible::NotCreated(one.name.clone()))?;
@@ -254,16 +277,31 @@ impl Question {
                 None => wanted.push(Wanted::new(view.objects, claim)?),
             }
         }
+        let extended = Extended::new(view.objects, pod);
         // Who needs nothing new need not know what there is.
-        let offers = if wanted.is_empty() { Offers::default() } else { Offers::new(view.objects) };
-        Ok(Question { allocated, wanted, offers, now: view.now, binding_timeout })
+        let needs_devices = !wanted.is_empty() || extended.is_some();
+        let offers = if needs_devices { Offers::new(view.objects) } else { Offers::default() };
+        Ok(Question { allocated, wanted, extended, offers, now: view.now, binding_timeout })
     }
 
+    /// Whether the pod wants no devices at all.
+    fn is_empty(&self) -> bool {
+        self.allocated.is_empty() && self.wanted.is_empty() && self.extended.is_none()
+    }
+
+    /// The claim that the pod needs on that node for its extended resources.
+    fn extended_on(&self, node: &NodeInfo) -> Result<Option<Rc<NodeClaim>>, Refusal> {
+        self.extended.as_ref().map_or(Ok(None), |extended| extended.on(node))
+    }
+
+    /// For each claim that wants devices; that for extended resources comes last.
     fn allocate(
         &self,
         node: &NodeInfo,
-    ) -> Result<Vec<k8s_openapi::api::resource::v1::AllocationResult>, allocate::Failure> {
-        allocate::allocate(&self.wanted, &self.offers, node)
+        extended: Option<&NodeClaim>,
+    ) -> Result<Vec<AllocationResult>, allocate::Failure> {
+        let wanted: Vec<&Wanted> = self.wanted.iter().chain(extended.map(|one| &one.wanted)).collect();
+        allocate::allocate(&wanted, &self.offers, node)
     }
 }
 
@@ -271,15 +309,16 @@ fn is_owned(claim: &ResourceClaim, pod: &PodInfo) -> bool {
     component_helpers::pods::is_controlled_by(&claim.metadata, &pod.uid)
 }
 
-impl Filter for Question {
+impl Filter for Question<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        let extended = self.extended_on(node)?;
         if self.allocated.iter().any(|claim| !is_available(claim, node, self.now, self.binding_timeout)) {
             return Err(Refusal::final_(NOT_AVAILABLE));
         }
-        if self.wanted.is_empty() {
+        if self.wanted.is_empty() && extended.is_none() {
             return Ok(());
         }
-        self.allocate(node).map(|_| ()).map_err(|failure| match failure {
+        self.allocate(node, extended.as_deref()).map(|_| ()).map_err(|failure| match failure {
             // Devices are not taken from less important pods, as upstream does not.
             allocate::Failure::NoDevices => Refusal::final_("cannot allocate all claims"),
             allocate::Failure::Selector(why) => Refusal::final_(why.to_string()),

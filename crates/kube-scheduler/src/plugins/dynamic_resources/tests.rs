@@ -294,3 +294,113 @@ fn claims_whose_devices_failed_are_given_back() {
     let both = json!([{"resource": "pods", "name": "p", "uid": "p"}, {"resource": "pods", "name": "q", "uid": "q"}]);
     check(condition("Broken"), both, early, Some("still not schedulable"));
 }
+
+/// A pod that asks for `resource=amount ...` in one container, and perhaps has a claim of its own.
+fn pod_asking(words: &str, with_claim: bool) -> PodInfo {
+    let requests: std::collections::BTreeMap<&str, &str> =
+        words.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+    let claims = if with_claim { json!([{"name": "d", "resourceClaimName": "c"}]) } else { json!([]) };
+    let container = json!({"name": "con", "resources": {"requests": requests}});
+    let pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
+        "spec": {"containers": [container], "resourceClaims": claims}});
+    PodInfo::new(Arc::new(read(pod)))
+}
+
+/// n1 has two of `x.io/plugged` by a device plugin; n2 says that it has none.
+fn nodes_with_plugins() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for (name, amount) in [("n1", "2"), ("n2", "0")] {
+        let allocatable = json!({"x.io/plugged": amount, "pods": "10"});
+        snapshot.set_node(Arc::new(read(json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}}))));
+    }
+    snapshot.freeze();
+    snapshot
+}
+
+fn with_extended_class(mut objects: Objects, resource: &str) -> Objects {
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}});
+    objects.device_classes = Cache::holding([read(class)]);
+    objects
+}
+
+/// Which devices the claim for extended resources has on each node, or why there is none.
+#[track_caller]
+fn check_extended(objects: &Objects, pod: &PodInfo, expected: &[(&str, &str)]) {
+    let snapshot = nodes_with_plugins();
+    let view = View { snapshot: &snapshot, objects, now: Timestamp::UNIX_EPOCH };
+    let question = Question::new(view, pod, BINDING_TIMEOUT).expect("a question");
+    for (node, expected) in expected {
+        let info = snapshot.by_name(node).expect("a node");
+        let found = match question.check(info) {
+            Err(refusal) => refusal.reasons.join(", "),
+            Ok(()) => {
+                let reservation = DynamicResources::default().reserve(view, pod, info).unwrap_or_default();
+                let claims = reservation.devices.iter().map(|one| {
+                    let kind = if matches!(one.state, DeviceClaimState::Uncreated(_)) { "made" } else { "own" };
+                    let results = conditions::results(&one.claim).iter();
+                    let results = results.map(|one| format!("{}={}", one.request, one.device)).collect::<Vec<_>>();
+                    format!("{kind} {}", results.join(","))
+                });
+                claims.collect::<Vec<_>>().join("; ")
+            }
+        };
+        assert_eq!(found, *expected, "{node}");
+    }
+}
+
+#[test]
+fn extended_resources_are_claimed_where_no_plugin_has_them() {
+    let slices = [slice("n1", "g0 a 1Gi 0; g1 a 1Gi 0"), slice("n2", "g0 a 1Gi 0; g1 a 1Gi 0")];
+    let plain = || with_claim(&slices, json!({}));
+    let gpu = with_extended_class(plain(), "x.io/gpu");
+    let one = "made container-0-request-0=g0";
+    check_extended(&gpu, &pod_asking("x.io/gpu=1", false), &[("n1", one), ("n2", one)]);
+    let two = "made container-0-request-0=g0,container-0-request-0=g1";
+    check_extended(&gpu, &pod_asking("x.io/gpu=2", false), &[("n1", two)]);
+    check_extended(&gpu, &pod_asking("x.io/gpu=3", false), &[("n1", NONE), ("n2", NONE)]);
+    let implicit = "deviceclass.resource.kubernetes.io/gpu=1";
+    check_extended(&plain(), &pod_asking(implicit, false), &[("n1", one)]);
+    // The plugin's come first; of a plugin that has none left to offer, the driver's are taken.
+    let plugged = with_extended_class(plain(), "x.io/plugged");
+    check_extended(&plugged, &pod_asking("x.io/plugged=1", false), &[("n1", ""), ("n2", one)]);
+    // What nobody gives keeps the pod away.
+    let both = pod_asking("x.io/gpu=1 x.io/nobodys=1", false);
+    check_extended(&gpu, &both, &[("n1", "cannot fit resource"), ("n2", "cannot fit resource")]);
+    // Beside a claim of the pod's own, whose device it does not get too.
+    let own = "own r=g0; made container-0-request-0=g1";
+    check_extended(&gpu, &pod_asking("x.io/gpu=1", true), &[("n1", own)]);
+    check_extended(&plugged, &pod_asking("x.io/plugged=1", true), &[("n1", "own r=g0")]);
+}
+
+#[test]
+fn a_claim_for_extended_resources_is_made_anew() {
+    let slices = [slice("n1", "g0 a 1Gi 0")];
+    let pod = pod_asking("x.io/gpu=1", false);
+    let mut objects = with_extended_class(with_claim(&slices, json!({})), "x.io/gpu");
+    let snapshot = nodes_with_plugins();
+    let node = snapshot.by_name("n1").expect("a node");
+    let reserve = |objects: &Objects| {
+        let view = View { snapshot: &snapshot, objects, now: Timestamp::UNIX_EPOCH };
+        DynamicResources::default().reserve(view, &pod, node)
+    };
+    let reservation = reserve(&objects).expect("a reservation");
+    let claim = serde_json::to_value(&*reservation.devices[0].claim).expect("a claim");
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": true});
+    let metadata = json!({"namespace": "a", "generateName": "p-extended-resources-", "ownerReferences": [owner],
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}});
+    assert_eq!(claim["metadata"], metadata);
+    // Its device is taken as soon as that is decided, though nothing is written yet, and free again when it is not written.
+    objects.assume(&reservation);
+    check_extended(&objects, &pod, &[("n1", NONE)]);
+    objects.forget(&reservation);
+    check_extended(&objects, &pod, &[("n1", "made container-0-request-0=g0")]);
+    // What an earlier decision left must go before another is made.
+    let mut left = ResourceClaim::clone(&reservation.devices[0].claim);
+    left.metadata.name = Some("p-extended-resources-x".into());
+    objects.device_claims = Cache::holding([left.clone()]);
+    let stale = "cannot schedule extended resource claim";
+    check_extended(&objects, &pod, &[("n1", stale), ("n2", stale)]);
+    let view = View { snapshot: &snapshot, objects: &objects, now: Timestamp::UNIX_EPOCH };
+    let done = clean_up(view, &pod, std::iter::empty(), BINDING_TIMEOUT);
+    assert_eq!((done.message(), done), ("deletion of ResourceClaim completed", CleanUp::Delete(Arc::new(left))));
+}
