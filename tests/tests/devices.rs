@@ -115,8 +115,8 @@ fn pods_get_devices_of_their_own_and_give_them_back() {
 
     // The fourth waits until one is given back.
     cluster.pod("p4", template.clone());
-    let waits = "0/2 nodes are available: 2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are \
-                 available: 2 No preemption victims found for incoming pod.";
+    let waits = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are \
+                 available: 2 Preemption is not helpful for scheduling.";
     cluster.until("it says why it waits", |cluster| {
         let pod = cluster.get("pod p4");
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -188,6 +188,63 @@ fn a_pod_that_has_ended_lets_go_of_its_device() {
     cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
         "metadata": {"name": "later"}, "spec": {"spec": {"devices": {"requests": [request]}}}}));
     cluster.ok("wait --for=condition=Ready pod/third --timeout=60s");
+}
+
+/// A fabric of devices: each is attached to the node of its pod after it is chosen, and the pod starts when that is done.
+#[test]
+fn a_pod_waits_until_its_device_is_ready() {
+    let cluster = Cluster::start();
+    cluster.create(
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}),
+    );
+    let request = json!({"name": "one", "exactly": {"deviceClassName": "gpu"}});
+    let spec = json!({"devices": {"requests": [request]}});
+    cluster.create(
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}),
+    );
+    let device = |name: &str| json!({"name": name, "bindsToNode": true, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]});
+    let pool = json!({"name": "fabric", "generation": 1, "resourceSliceCount": 1});
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "fabric"},
+        "spec": {"driver": "gpu.example.com", "allNodes": true, "pool": pool, "devices": [device("a"), device("b")]}}));
+    cluster.pod("p", json!({"resourceClaimName": "c"}));
+    let allocation = |cluster: &Cluster| cluster.get("resourceclaim c")["status"]["allocation"].clone();
+    cluster.until("its claim has a device", |cluster| allocation(cluster).is_object());
+    let first = allocation(&cluster);
+    let result = &first["devices"]["results"][0];
+    assert_eq!((&result["device"], &result["bindingConditions"]), (&json!("a"), &json!(["Attached"])));
+    assert!(first["allocationTimestamp"].is_string(), "{first}");
+    let node = first["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].as_str().unwrap();
+    let pending = format!("waiting for binding conditions for device on node {node}");
+    cluster.until("it says that it waits", |cluster| {
+        let events = cluster.ok("get events");
+        events.contains("BindingConditionsPending") && events.contains(&pending)
+    });
+    assert_eq!(cluster.get("pod p")["spec"]["nodeName"], Value::Null, "it has no node before its device is ready");
+
+    // It breaks: the pod is told, the device given back, and another one tried. The broken one is tainted by its driver.
+    let told = |device: &str, kind: &str| {
+        let condition = json!({"type": kind, "status": "True", "reason": "Fabric", "message": "as told",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status =
+            json!({"driver": "gpu.example.com", "pool": "fabric", "device": device, "conditions": [condition]});
+        let patch = json!({"status": {"devices": [status]}}).to_string();
+        cluster.kubectl.ok(&["patch", "resourceclaim", "c", "--subresource=status", "--type=merge", "-p", &patch]);
+    };
+    let taint =
+        json!([{"op": "add", "path": "/spec/devices/0/taints", "value": [{"key": "broken", "effect": "NoSchedule"}]}]);
+    cluster.kubectl.ok(&["patch", "resourceslice", "fabric", "--type=json", "-p", &taint.to_string()]);
+    told("a", "Broken");
+    let failed = "running PreBind plugin \"DynamicResources\": device binding failed: claim=c, reason=Fabric, message=\"as told\"";
+    cluster.until("it is told why", |cluster| cluster.ok("get events").contains(failed));
+    cluster.until("another device is tried", |cluster| allocation(cluster)["devices"]["results"][0]["device"] == "b");
+    assert!(cluster.ok("get events").contains("deallocation of ResourceClaim completed"));
+    assert_eq!(cluster.get("pod p")["spec"]["nodeName"], Value::Null);
+    told("b", "Attached");
+    cluster.ok("wait --for=condition=Ready pod/p --timeout=60s");
+    let claim = cluster.get("resourceclaim c");
+    assert_eq!(claim["status"]["reservedFor"][0]["name"], "p");
+    let node = &claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
+    assert_eq!(&cluster.get("pod p")["spec"]["nodeName"], node);
 }
 
 /// The status of a claim is not one thing: who may write it may not yet give devices away, nor speak for a driver.

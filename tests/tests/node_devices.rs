@@ -366,3 +366,74 @@ fn slice_is_there(node: &Node) {
         slice(node, &[json!({"name": "a"})]);
     }
 }
+
+/// A driver gives what a pod asks for as an extended resource, where no device plugin has it.
+#[test]
+fn extended_resources_come_from_a_driver() {
+    const GPU: &str = "example.com/gpu";
+    let node = Node::start(&[]);
+    describe_cdi(&node);
+    slice(&node, &[json!({"name": "a"})]);
+    let options = DriverOptions {
+        devices: ["p1", "p2"]
+            .map(|pod| {
+                let device = ("container-1-request-0".to_owned(), "vendor.test/gpu=a".to_owned());
+                (format!("{pod}-extended-resources-"), vec![device])
+            })
+            .into(),
+        ..DriverOptions::new("gpu.test")
+    };
+    let gpus = Driver::start(&root(&node), options).unwrap();
+    gpus.until_registered().unwrap();
+    slice_is_there(&node);
+    let limits = json!({"resources": {"limits": {GPU: "1"}}});
+    let without = with(script("echo ready; sleep 900"), json!({"name": "without"}));
+    let main = with(script("echo ready; sleep 900"), with(limits, json!({"name": "main"})));
+    let asking = json!({"restartPolicy": "Never", "nodeName": null, "containers": [without, main]});
+    node.pod("p1", asking.clone());
+    let lacking = "Warning FailedScheduling 0/1 nodes are available: 1 Insufficient example.com/gpu.";
+    node.until_event("p1", lacking);
+
+    // The class makes the name known; the pod is tried again by itself.
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": GPU}});
+    node.create("/apis/resource.k8s.io/v1/deviceclasses", class);
+    node.until_log("p1", "main", "ready");
+    assert_eq!(seen(&node, "p1"), ["a"]);
+    let listed = node.exec("p1", "without", &["ls", "/dev"]);
+    assert!(!listed.contains("test-"), "the other container asked for none: {listed}");
+    let pod = node.get("p1");
+    let status = &pod["status"]["extendedResourceClaimStatus"];
+    let mapping = json!({"containerName": "main", "resourceName": GPU, "requestName": "container-1-request-0"});
+    assert_eq!(status["requestMappings"], json!([mapping]));
+    let name = status["resourceClaimName"].as_str().expect("the claim's name");
+    let claim = node.send("GET", &format!("{CLAIMS}/{name}"), Value::Null).json();
+    let metadata = &claim["metadata"];
+    assert_eq!(metadata["annotations"]["resource.kubernetes.io/extended-resource-claim"], "true");
+    assert_eq!(metadata["ownerReferences"][0]["uid"], pod["metadata"]["uid"]);
+    assert_eq!(metadata["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
+    let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
+    assert_eq!(claim["spec"]["devices"]["requests"], json!([{"name": "container-1-request-0", "exactly": exactly}]));
+    assert_eq!(claim["status"]["reservedFor"][0]["name"], "p1");
+
+    // The device is taken: the next pod waits for it, and gets it when the first is gone.
+    node.pod("p2", asking);
+    node.until_event(
+        "p2",
+        "Warning FailedScheduling 0/1 nodes are available: 1 cannot allocate all claims. still not schedulable",
+    );
+    node.delete("p1", Some(1));
+    node.until_gone("p1");
+    node.until_log("p2", "main", "ready");
+    assert_eq!(seen(&node, "p2"), ["a"]);
+    wait("the claim of the first is gone", || {
+        let claims = node.send("GET", CLAIMS, Value::Null).json();
+        let claims = claims["items"].as_array()?.clone();
+        (claims.len() == 1 && claims[0]["metadata"]["generateName"] == "p2-extended-resources-").then_some(())
+    });
+    assert_eq!(gpus.calls().iter().filter(|call| call.starts_with("NodeUnprepareResources p1-")).count(), 1);
+    node.delete("p2", Some(1));
+    node.until_gone("p2");
+    wait("no claim is left", || {
+        node.send("GET", CLAIMS, Value::Null).json()["items"].as_array()?.is_empty().then_some(())
+    });
+}

@@ -36,7 +36,7 @@ pub fn decisions_per_second(shape: &Shape, nodes: usize) -> f64 {
     let mut decided = 0;
     for pod in pods {
         snapshot.freeze();
-        let view = View { snapshot: &snapshot, objects: &objects };
+        let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
         match decide(&profile, view, &pod, &mut start, &mut random) {
             Decision::Node(index) => {
                 let node = snapshot.node(index).name.clone();

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerExtendedResourceRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use reconcile::Key;
 
@@ -22,6 +25,7 @@ pub struct View<'a> {
     pub snapshot: &'a Snapshot,
     /// Volumes, claims, classes and whatever else pods refer to.
     pub objects: &'a Objects,
+    pub now: Timestamp,
 }
 
 /// Why a node does not take a pod.
@@ -143,8 +147,25 @@ pub struct Reservation {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// Claims that must be bound in the end.
     pub awaited: Vec<Key>,
-    /// Claims for devices, with what they get and the pod as their user.
-    pub devices: Vec<Arc<ResourceClaim>>,
+    pub devices: Vec<DeviceClaim>,
+}
+
+/// A claim for devices that the pod will use.
+#[derive(Clone, Debug)]
+pub struct DeviceClaim {
+    /// With what it gets, and the pod among its users.
+    pub claim: Arc<ResourceClaim>,
+    pub state: DeviceClaimState,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeviceClaimState {
+    /// Its devices are stored already, as others use them too.
+    Allocated,
+    /// Its devices were chosen by this decision, or by one that is not written yet.
+    Chosen,
+    /// It stands for extended resources of the pod, and is created with the devices that were chosen: which request is for which container.
+    Uncreated(Vec<ContainerExtendedResourceRequest>),
 }
 
 impl Reservation {
@@ -186,5 +207,5 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Whether a pod that this plugin refused may pass now.
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool;
+    fn may_help(&self, pod: &PodInfo, change: &Change, objects: &Objects) -> bool;
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
 use tokio::time::Instant;
 
+use crate::plugins::dynamic_resources::bind::Waited;
+
 /// From this attempt on they are counted together.
 const ATTEMPTS_SHOWN_MAX: u32 = 15;
 
@@ -13,6 +15,10 @@ const ATTEMPT_SECONDS: Bounds = &exponential::<15>(0.001, 2.0);
 const SLI_SECONDS: Bounds = &exponential::<20>(0.01, 2.0);
 const TRIES: Bounds = &exponential::<5>(1.0, 2.0);
 const VICTIMS: Bounds = &exponential::<7>(1.0, 2.0);
+const DEVICE_WAIT_SECONDS: Bounds = &exponential::<14>(0.1, 2.0);
+
+/// Drivers are named by whoever writes ResourceSlices; more of them are not counted.
+const DEVICE_WAITS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
@@ -47,6 +53,10 @@ pub struct Metrics {
     sli: BTreeMap<u32, Histogram>,
     preemptions: u64,
     victims: Histogram,
+    /// How pods waited for devices, by profile, driver and outcome: how often with conditions, and how long.
+    device_waits: BTreeMap<(String, String, &'static str), (u64, Histogram)>,
+    /// Claims that were created for extended resources, and those that could not be.
+    claims_created: [u64; 2],
 }
 
 impl Default for Metrics {
@@ -62,6 +72,8 @@ impl Default for Metrics {
             sli: BTreeMap::new(),
             preemptions: 0,
             victims: Histogram::new(VICTIMS),
+            device_waits: BTreeMap::new(),
+            claims_created: [0; 2],
         }
     }
 }
@@ -83,6 +95,23 @@ impl Metrics {
     /// Filters and scores took so long.
     pub fn decided(&mut self, took: Duration) {
         self.algorithm.observe_time(took);
+    }
+
+    pub(crate) fn claim_created(&mut self, created: bool) {
+        self.claims_created[usize::from(!created)] += 1;
+    }
+
+    /// A pod has waited for its devices to be made ready.
+    pub(crate) fn waited_for_devices(&mut self, profile: &str, waited: &Waited) {
+        for (driver, is_conditional) in &waited.devices {
+            let key = (profile.to_owned(), driver.clone(), waited.status);
+            if self.device_waits.len() >= DEVICE_WAITS_MAX && !self.device_waits.contains_key(&key) {
+                continue;
+            }
+            let waits = self.device_waits.entry(key).or_insert_with(|| (0, Histogram::new(DEVICE_WAIT_SECONDS)));
+            waits.0 += u64::from(*is_conditional);
+            waits.1.observe_time(waited.took);
+        }
     }
 
     /// Room was looked for by ending other pods; so many would go.
@@ -115,7 +144,26 @@ pub fn text(metrics: &Metrics) -> String {
     for (kind, count) in ["nodes", "pods", "assumed_pods"].iter().zip(metrics.cache) {
         page.family(&CACHE_SIZE).sample(&[("type", kind)], count);
     }
+    write_devices(&mut page, metrics);
     page.text()
+}
+
+fn write_devices(page: &mut Page, metrics: &Metrics) {
+    let labels = |(profile, driver, status): &(String, String, &'static str)| {
+        [("profile", profile.clone()), ("driver", driver.clone()), ("status", (*status).to_owned())]
+    };
+    let mut creates = page.family(&CLAIM_CREATES);
+    for (status, count) in ["success", "failure"].iter().zip(metrics.claims_created).filter(|(_, count)| *count > 0) {
+        creates.sample(&[("status", status)], count);
+    }
+    let mut allocations = page.family(&DEVICE_ALLOCATIONS);
+    for (key, (count, _)) in metrics.device_waits.iter().filter(|(_, (count, _))| *count > 0) {
+        allocations.sample(&labels(key).each_ref().map(|(name, value)| (*name, value.as_str())), *count);
+    }
+    let mut durations = page.family(&DEVICE_WAITS);
+    for (key, (_, times)) in &metrics.device_waits {
+        durations.histogram(&labels(key).each_ref().map(|(name, value)| (*name, value.as_str())), times);
+    }
 }
 
 fn write_attempts(page: &mut Page, metrics: &Metrics) {
@@ -190,6 +238,18 @@ const INCOMING: Metric = Metric::counter(
     "scheduler_queue_incoming_pods_total",
     "[STABLE] Number of pods added to scheduling queues by event and queue type.",
 );
+const CLAIM_CREATES: Metric = Metric::counter(
+    "scheduler_resourceclaim_creates_total",
+    "[ALPHA] Number of ResourceClaims creation requests within scheduler",
+);
+const DEVICE_ALLOCATIONS: Metric = Metric::counter(
+    "scheduler_dra_bindingconditions_allocations_total",
+    "[ALPHA] Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
+);
+const DEVICE_WAITS: Metric = Metric::histogram(
+    "scheduler_dra_bindingconditions_wait_duration_seconds",
+    "[ALPHA] Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
+);
 const CACHE_SIZE: Metric = Metric::gauge(
     "scheduler_cache_size",
     "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
@@ -252,6 +312,10 @@ mod tests {
         metrics.preempted(Some(3));
         metrics.incoming.insert(("PodAdd", "active"), 8);
         metrics.unschedulable.insert(("NodeResourcesFit", "default-scheduler".into()), 3);
+        let devices = vec![("gpu.example.com".into(), true), ("nic.example.com".into(), false)];
+        let took = Duration::from_secs(5);
+        metrics.claim_created(true);
+        metrics.waited_for_devices("default-scheduler", &Waited { status: "timeout", took, devices });
         let text = text(&metrics);
         assert_eq!(text, include_str!("testdata/metrics.txt"));
     }

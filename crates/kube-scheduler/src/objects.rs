@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use component_helpers::pods::controller_of;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -10,7 +11,8 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use reconcile::{Cache, Caches, Key};
 
-use crate::framework::Reservation;
+use crate::framework::{DeviceClaim, DeviceClaimState, Reservation};
+use crate::plugins::dynamic_resources::extended::stands_for;
 
 #[derive(Clone)]
 pub struct Objects {
@@ -40,6 +42,8 @@ struct Assumed {
     claims: HashMap<Key, Arc<PersistentVolumeClaim>>,
     /// These hold until they are forgotten: they are written in two steps.
     device_claims: HashMap<Key, Arc<ResourceClaim>>,
+    /// Claims that have no name yet, by the uid of the pod that they are made for.
+    unnamed: HashMap<String, Arc<ResourceClaim>>,
 }
 
 impl Objects {
@@ -64,16 +68,21 @@ impl Objects {
     }
 
     pub fn device_claims(&self) -> impl Iterator<Item = Arc<ResourceClaim>> {
-        self.device_claims.list().into_iter().map(|known| self.allocated_as_assumed(known))
+        let known = self.device_claims.list().into_iter().map(|known| self.allocated_as_assumed(known));
+        // As soon as the claim that was made is known with its devices, it stands for itself.
+        let unknown = self.assumed.unnamed.iter().filter(|(uid, _)| {
+            let mut owned = self.device_claims.owned_by(uid).into_iter();
+            !owned.any(|claim| stands_for(&claim, uid) && has_devices(&claim))
+        });
+        known.chain(unknown.map(|(_, claim)| claim.clone()))
     }
 
     fn allocated_as_assumed(&self, known: Arc<ResourceClaim>) -> Arc<ResourceClaim> {
         if self.assumed.device_claims.is_empty() {
             return known;
         }
-        let has_devices = known.status.as_ref().is_some_and(|status| status.allocation.is_some());
         let assumed = self.assumed.device_claims.get(&Key::of(&known.metadata));
-        let assumed = assumed.filter(|one| !has_devices && one.metadata.uid == known.metadata.uid);
+        let assumed = assumed.filter(|one| !has_devices(&known) && one.metadata.uid == known.metadata.uid);
         assumed.cloned().unwrap_or(known)
     }
 
@@ -90,8 +99,13 @@ impl Objects {
         for claim in &reservation.claims {
             self.assumed.claims.insert(Key::of(&claim.metadata), claim.clone());
         }
-        for claim in &reservation.devices {
-            self.assumed.device_claims.insert(Key::of(&claim.metadata), claim.clone());
+        for DeviceClaim { claim, state } in &reservation.devices {
+            match state {
+                DeviceClaimState::Uncreated(_) => _ = self.assumed.unnamed.insert(owner(claim), claim.clone()),
+                DeviceClaimState::Allocated | DeviceClaimState::Chosen => {
+                    self.assumed.device_claims.insert(Key::of(&claim.metadata), claim.clone());
+                }
+            }
         }
     }
 
@@ -103,8 +117,13 @@ impl Objects {
         for claim in &reservation.claims {
             self.assumed.claims.remove(&Key::of(&claim.metadata));
         }
-        for claim in &reservation.devices {
-            self.assumed.device_claims.remove(&Key::of(&claim.metadata));
+        for DeviceClaim { claim, state } in &reservation.devices {
+            match state {
+                DeviceClaimState::Uncreated(_) => _ = self.assumed.unnamed.remove(&owner(claim)),
+                DeviceClaimState::Allocated | DeviceClaimState::Chosen => {
+                    self.assumed.device_claims.remove(&Key::of(&claim.metadata));
+                }
+            }
         }
     }
 
@@ -147,6 +166,14 @@ impl Objects {
         self.device_classes.synced().await;
         self.slices.synced().await;
     }
+}
+
+fn has_devices(claim: &ResourceClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+}
+
+fn owner(claim: &ResourceClaim) -> String {
+    controller_of(&claim.metadata).map(|owner| owner.uid.clone()).unwrap_or_default()
 }
 
 impl Objects {

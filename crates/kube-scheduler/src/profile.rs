@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::framework::Plugin;
 use crate::plugins;
+use crate::plugins::dynamic_resources::conditions::BINDING_TIMEOUT;
 use crate::plugins::volume_binding::VolumeBinding;
 use crate::preempt::{CANDIDATES_MIN, CANDIDATES_PERCENT};
 
@@ -23,6 +24,8 @@ pub struct Profile {
     pub candidates_percent: usize,
     /// How long a pod that has a node waits for its volumes.
     pub volume_bind_timeout: Duration,
+    /// How long it waits for its devices.
+    pub device_bind_timeout: Duration,
 }
 
 impl Profile {
@@ -38,6 +41,7 @@ impl Profile {
             candidates_min: CANDIDATES_MIN,
             candidates_percent: CANDIDATES_PERCENT,
             volume_bind_timeout: VolumeBinding::default().bind_timeout,
+            device_bind_timeout: BINDING_TIMEOUT,
         }
     }
 

@@ -20,13 +20,14 @@ use crate::cycle::{self, Decision, Failure};
 use crate::framework::{Change, Reservation, View};
 use crate::metrics::{self, Attempt, Metrics};
 use crate::objects::Objects;
-use crate::plugins::dynamic_resources;
+use crate::plugins::dynamic_resources::{self, CleanUp};
 use crate::pod_info::PodInfo;
 use crate::preempt::{self, Outcome};
 use crate::profile::Profile;
 use crate::queue::{Popped, Queue};
 use crate::snapshot::Snapshot;
 use crate::writes::unscheduled_status;
+use bind::Timeouts;
 use changes::{happened, matters, own_change_matters, pod_matters};
 
 /// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
@@ -41,6 +42,13 @@ enum Message {
     Namespace(Option<Arc<Namespace>>, Option<Arc<Namespace>>),
     /// The kind, what happened to it as upstream calls it, and which one.
     Object(&'static str, &'static str, Key),
+    /// A claim was created for the extended resources of a pod, or could not be.
+    ClaimCreated(bool),
+    /// A pod has waited for its devices.
+    Waited {
+        profile: String,
+        waited: dynamic_resources::bind::Waited,
+    },
     /// A pod has its binding, and what was written for it is no longer an assumption.
     Bound {
         attempt: Attempt,
@@ -203,6 +211,8 @@ impl Scheduler {
                 self.changed("NamespaceUpdate", &Change::Object { kind: "Namespace", key: Key::cluster(name) });
             }
             Message::Object(kind, event, key) => self.changed(event, &Change::Object { kind, key }),
+            Message::ClaimCreated(created) => self.metrics.claim_created(created),
+            Message::Waited { profile, waited } => self.metrics.waited_for_devices(&profile, &waited),
             Message::Bound { attempt, reservation } => {
                 self.metrics.ended(&attempt, metrics::Outcome::Scheduled, Instant::now());
                 reservation.iter().for_each(|reservation| self.objects.forget(reservation));
@@ -264,13 +274,14 @@ impl Scheduler {
                 // What the scheduler itself says of a pod is no reason to try it again.
                 let change = old.filter(|old| own_change_matters(old, pod));
                 let change = change.map(|old| Change::OwnUpdate { old, new: pod.clone() });
-                let plugins = profile.filters.clone();
+                let (plugins, objects) = (profile.filters.clone(), &self.objects);
                 if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) {
                     self.snapshot.nominated.set(info.clone(), &node);
                 }
                 self.queue.put(info.clone(), gated, Instant::now(), |plugin| {
                     let refused = plugins.iter().find(|each| each.name() == plugin);
-                    refused.is_some_and(|each| change.as_ref().is_some_and(|change| each.may_help(&info, change)))
+                    refused
+                        .is_some_and(|each| change.as_ref().is_some_and(|change| each.may_help(&info, change, objects)))
                 });
             }
         }
@@ -296,13 +307,15 @@ impl Scheduler {
         if !self.queue.any_waiting() {
             return;
         }
-        let profiles = &self.config.profiles;
+        let (profiles, objects) = (&self.config.profiles, &self.objects);
         let concerned = |name: &str| {
             profiles.iter().filter_map(|profile| profile.plugin(name)).any(|plugin| plugin.is_concerned(change))
         };
         self.queue.changed(Instant::now(), event, concerned, |pod, plugin| {
             let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name());
-            profile.and_then(|profile| profile.plugin(plugin)).is_none_or(|plugin| plugin.may_help(pod, change))
+            profile
+                .and_then(|profile| profile.plugin(plugin))
+                .is_none_or(|plugin| plugin.may_help(pod, change, objects))
         });
     }
 
@@ -329,7 +342,7 @@ impl Scheduler {
         else {
             return;
         };
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: self.config.clock.now() };
         let attempt = Attempt { profile: profile.scheduler_name.clone(), began, first, number: attempts };
         let decision = cycle::decide(profile, view, &pod, &mut self.start, &mut self.random);
         self.metrics.decided(began.elapsed());
@@ -338,12 +351,12 @@ impl Scheduler {
                 let chosen = self.snapshot.node(index);
                 let reservation = profile.filters.iter().filter_map(|plugin| plugin.reserve(view, &pod, chosen));
                 let reservation = reservation.reduce(Reservation::and);
-                let timeout = profile.volume_bind_timeout;
+                let timeouts = Timeouts { volumes: profile.volume_bind_timeout, devices: profile.device_bind_timeout };
                 let node = chosen.name.clone();
                 reservation.iter().for_each(|reservation| self.objects.assume(reservation));
                 self.snapshot.nominated.remove(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
-                self.bind(pod, node, attempt, reservation, timeout);
+                self.bind(pod, node, attempt, reservation, timeouts);
             }
             Decision::Error(why) => {
                 self.metrics.ended(&attempt, metrics::Outcome::Error, Instant::now());
@@ -369,11 +382,7 @@ impl Scheduler {
     /// Says why, makes room if that helps, and lets the pod wait.
     fn not_scheduled(&mut self, pod: &Arc<PodInfo>, failure: Failure, outcome: Outcome) {
         let mut message = failure.message();
-        let claims = if failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
-            "deallocation of ResourceClaim completed"
-        } else {
-            "no new claims to deallocate"
-        };
+        let claims = self.clean_up_claims(pod, &failure);
         let before = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let nominated = match outcome {
             Outcome::Victims { node, victims } => {
@@ -401,18 +410,37 @@ impl Scheduler {
         self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed, now));
     }
 
-    /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others.
-    fn free_claim(&self, pod: &Arc<PodInfo>) -> bool {
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
-        let Some(claim) = dynamic_resources::to_free(view, pod) else { return false };
+    /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others. Answers with a
+    /// part of the pod's message.
+    fn clean_up_claims(&self, pod: &Arc<PodInfo>, failure: &Failure) -> &'static str {
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: self.config.clock.now() };
+        let Some(profile) = self.profile(pod.scheduler_name()).filter(|_| failure.all.is_none()) else {
+            return CleanUp::NoClaims.message();
+        };
+        let refused = failure.nodes.iter().map(|(index, refusal)| (self.snapshot.node(*index), refusal));
+        let clean_up = dynamic_resources::clean_up(view, pod, refused, profile.device_bind_timeout);
+        let message = clean_up.message();
         let client = self.client.clone();
-        tasks::spawn(async move {
-            if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
-                // It has changed, which lets the pod be tried again too.
-                tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
+        match clean_up {
+            CleanUp::NoClaims | CleanUp::Nothing => {}
+            CleanUp::Free(claim) => {
+                tasks::spawn(async move {
+                    if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
+                        // It has changed, which lets the pod be tried again too.
+                        tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
+                    }
+                });
             }
-        });
-        true
+            CleanUp::Delete(claim) => {
+                tasks::spawn(async move {
+                    let key = Key::of(&claim.metadata);
+                    if let Err(error) = dynamic_resources::bind::delete(&client, &key).await {
+                        tracing::warn!(claim = %key, %error, "cannot delete ResourceClaim for extended resources");
+                    }
+                });
+            }
+        }
+        message
     }
 }
 

@@ -49,7 +49,7 @@ fn measure(shape: &str, spec: &Value) {
     let began = Instant::now();
     for pod in &pods {
         snapshot.freeze();
-        let view = View { snapshot: &snapshot, objects: &objects };
+        let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
         if let Decision::Node(index) = decide(&profile, view, pod, &mut start, &mut random) {
             let node = snapshot.node(index).name.clone();
             snapshot.add_pod(pod.clone(), &node);

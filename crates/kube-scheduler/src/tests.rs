@@ -94,7 +94,7 @@ fn played(text: &str) -> String {
             ["try", name, ref rest @ ..] => {
                 let pod = Arc::new(PodInfo::new(Arc::new(pod(name, rest, &spec))));
                 snapshot.freeze();
-                let view = View { snapshot: &snapshot, objects: &objects };
+                let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
                 match decide(&profile, view, &pod, &mut start, &mut random) {
                     Decision::Node(index) => {
                         let node = snapshot.node(index).name.clone();

@@ -18,7 +18,7 @@ use kube_scheduler::pod_info::PodInfo;
 use kube_scheduler::profile::Profile;
 use kube_scheduler::snapshot::Snapshot;
 use machinery::status::Status;
-use reconcile::Cache;
+use reconcile::{Cache, Clock};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ impl dashboard::Scheduling for Plugins {
             return Err(Status::new(501, "NotImplemented", message));
         };
         let (snapshot, objects) = (snapshot(asked), objects(&asked.others));
-        let view = View { snapshot: &snapshot, objects: &objects };
+        let view = View { snapshot: &snapshot, objects: &objects, now: Clock::system().now() };
         let mut questions = match Questions::new(profile, view, &pod) {
             Ok(questions) => questions,
             Err(failure) => {

@@ -42,7 +42,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         wakes: &[
             &On::every(|_, pod: &Pod| {
                 let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-                let claims = pod::claim_names(pod).map(|name| Key::new(namespace.clone(), name));
+                let claims = pod::held_claims(pod).map(|name| Key::new(namespace.clone(), name));
                 if pod::wants_claims(pod) { claims.chain([Key::of(&pod.metadata)]).collect() } else { Vec::new() }
             }),
             &On::every(|_, claim: &ResourceClaim| {

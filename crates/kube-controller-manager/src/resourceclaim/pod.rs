@@ -24,7 +24,18 @@ fn claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
 }
 
 pub(super) fn wants_claims(pod: &Pod) -> bool {
-    claims(pod).next().is_some()
+    claims(pod).next().is_some() || extended_claim(pod).is_some()
+}
+
+/// The claim that a scheduler made for the extended resources of the pod.
+fn extended_claim(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?.extended_resource_claim_status.as_ref()?;
+    Some(status.resource_claim_name.clone())
+}
+
+/// Every claim that the pod may hold.
+pub(super) fn held_claims(pod: &Pod) -> impl Iterator<Item = String> + '_ {
+    claim_names(pod).chain(extended_claim(pod))
 }
 
 pub(super) fn uses_template(pod: &Pod, template: &str) -> bool {

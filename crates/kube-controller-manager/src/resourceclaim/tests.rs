@@ -107,6 +107,21 @@ fn a_claim_is_free_when_its_pods_are_done() {
 }
 
 #[test]
+fn the_claim_for_extended_resources_is_held_too() {
+    let mapping = json!({"containerName": "c", "resourceName": "x.io/gpu", "requestName": "container-0-request-0"});
+    let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "p-extended-resources-x", "requestMappings": [mapping]}});
+    let mut pod = pod(json!({"spec": {"nodeName": "n1"}, "status": status}));
+    let held: Vec<String> = pod::held_claims(&pod).collect();
+    assert_eq!(held, ["shared", "p-extended-resources-x"]);
+    pod.spec.as_mut().unwrap().resource_claims = None;
+    assert!(pod::wants_claims(&pod), "its claim is looked at when it ends");
+    let made = claim(json!({"metadata": {"name": "p-extended-resources-x"}, "status": {"allocation": {}}}));
+    assert!(planned(&pod, &[made], None).writes.is_empty(), "only a scheduler gives it devices");
+    pod.status = None;
+    assert!(!pod::wants_claims(&pod));
+}
+
+#[test]
 fn a_long_name_keeps_something_of_pod_and_claim() {
     let check = |length: usize, expected: &str| {
         let plan = planned(&pod(json!({"metadata": {"name": "p".repeat(length)}})), &[], template());

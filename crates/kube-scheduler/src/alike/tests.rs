@@ -152,7 +152,7 @@ fn looks_beside(deployments: usize) -> usize {
     }
     counting::taken();
     let next = pod("next", "one", &json!({"app": "app-0"}), false, &apart("app-0"));
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let decision = decide(&profile, view, &next, &mut 0, &mut SmallRng::seed_from_u64(1));
     assert!(matches!(decision, Decision::Node(_)), "{decision:?}");
     counting::taken()
@@ -178,7 +178,7 @@ fn looks(pods: usize, spec: &Value) -> usize {
     }
     counting::taken();
     let (mut start, mut random) = (0, SmallRng::seed_from_u64(1));
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let next = pod("next", "one", &labels, false, spec);
     let decision = decide(&profile, view, &next, &mut start, &mut random);
     assert!(matches!(decision, Decision::Node(_)), "{decision:?}");

@@ -13,12 +13,17 @@ use super::PREEMPTION;
 use super::file::PluginConfig;
 use crate::framework::Plugin;
 use crate::plugins::balanced_allocation::BalancedAllocation;
+use crate::plugins::dynamic_resources::conditions::BINDING_TIMEOUT;
+use crate::plugins::dynamic_resources::{self, DynamicResources};
 use crate::plugins::inter_pod_affinity::InterPodAffinity;
 use crate::plugins::node_affinity::NodeAffinity;
 use crate::plugins::node_resources_fit::{NodeResourcesFit, Strategy};
 use crate::plugins::pod_topology_spread::PodTopologySpread;
 use crate::plugins::volume_binding::VolumeBinding;
 use crate::profile::Profile;
+
+/// Less is not taken: no driver makes a device ready at once.
+const BINDING_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// What of a file cannot be taken, in upstream's words.
 #[derive(Debug, thiserror::Error)]
@@ -83,16 +88,9 @@ pub(super) fn apply(
             (profile.candidates_percent, profile.candidates_min) = candidates(&read(config, args)?, path)?;
             return Ok(true);
         }
-        "DynamicResources" => {
-            return match args
-                .as_object()
-                .and_then(|fields| fields.keys().find(|key| *key != "apiVersion" && *key != "kind"))
-            {
-                None => Ok(true),
-                Some(field) => Err(ArgumentError::Invalid(vec![format!(
-                    "{path}.{field}: Forbidden: allocation of devices has no time limit that could be set"
-                )])),
-            };
+        dynamic_resources::NAME => {
+            profile.device_bind_timeout = binding_timeout(&read(config, args)?, path)?;
+            Arc::new(DynamicResources { binding_timeout: profile.device_bind_timeout })
         }
         name => return Ok(plugins.iter().any(|(plugin, _)| plugin.name() == name)),
     };
@@ -190,6 +188,37 @@ struct Volumes {
 struct Preemption {
     min_candidate_nodes_percentage: Option<i64>,
     min_candidate_nodes_absolute: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Devices {
+    filter_timeout: Option<Value>,
+    binding_timeout: Option<String>,
+}
+
+fn binding_timeout(args: &Devices, path: &str) -> Result<Duration, ArgumentError> {
+    let mut problems = Vec::new();
+    if args.filter_timeout.is_some() {
+        let why = "devices are chosen within a fixed number of steps, which no time limits";
+        problems.push(format!("{path}.filterTimeout: Forbidden: {why}"));
+    }
+    let mut timeout = BINDING_TIMEOUT;
+    if let Some(text) = &args.binding_timeout {
+        match machinery::duration::parse(text).map(Duration::try_from) {
+            Ok(Ok(given)) if given >= BINDING_TIMEOUT_MIN => timeout = given,
+            Ok(_) => problems.push(invalid(
+                &format!("{path}.bindingTimeout"),
+                format!("{text:?}"),
+                "must be at least 1 second",
+            )),
+            Err(error) => {
+                problems.push(invalid(&format!("{path}.bindingTimeout"), format!("{text:?}"), &error.to_string()))
+            }
+        }
+    }
+    checked(problems)?;
+    Ok(timeout)
 }
 
 fn bind_timeout(args: &Volumes, path: &str) -> Result<Duration, ArgumentError> {

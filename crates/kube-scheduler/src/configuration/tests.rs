@@ -137,7 +137,16 @@ fn bad_arguments_are_refused_in_upstreams_words() {
         with_args("DynamicResources", "{filterTimeout: 1s}")
             .is_err_and(|said| said.contains(".args.filterTimeout: Forbidden"))
     );
-    assert!(with_args("DynamicResources", "{kind: DynamicResourcesArgs}").is_ok());
+    let devices = "DynamicResources";
+    assert!(with_args(devices, "{kind: DynamicResourcesArgs}").is_ok());
+    assert!(with_args(devices, "{bindingTimeout: 1s}").is_ok());
+    let short = "@.bindingTimeout: Invalid value: \"999ms\": must be at least 1 second";
+    check(devices, "{bindingTimeout: 999ms}", short);
+    check(
+        devices,
+        "{bindingTimeout: soon}",
+        "@.bindingTimeout: Invalid value: \"soon\": time: invalid duration \"soon\"",
+    );
 }
 
 #[test]

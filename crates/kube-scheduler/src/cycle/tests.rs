@@ -36,7 +36,7 @@ fn cluster(nodes: &[(&str, &str)]) -> Snapshot {
 /// The name of the node, or why there is none.
 fn decided(snapshot: &Snapshot, pod: &PodInfo) -> Result<String, Failure> {
     let objects = Objects::empty();
-    let view = View { snapshot, objects: &objects };
+    let view = View { snapshot, objects: &objects, now: Default::default() };
     let mut random = SmallRng::seed_from_u64(7);
     match decide(&Profile::standard(), view, pod, &mut 0, &mut random) {
         Decision::Node(index) => Ok(snapshot.node(index).name.clone()),
@@ -140,7 +140,7 @@ fn looking_goes_on_where_it_ended() {
     let names: Vec<String> = (0..250).map(|number| format!("n{number:03}")).collect();
     let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "4")).collect();
     let (snapshot, objects) = (cluster(&nodes), Objects::empty());
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let profile = Profile { percentage_of_nodes_to_score: 40, ..Profile::standard() };
     let new = pod("p", 0, json!({}), json!({}));
     let mut start = 0;

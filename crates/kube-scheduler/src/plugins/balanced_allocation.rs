@@ -2,6 +2,7 @@
 
 use super::node_resources_fit::{amount, is_scalar};
 use crate::framework::{Change, Plugin, SCORE_MAX, Score, Scoring, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -26,7 +27,7 @@ impl Plugin for BalancedAllocation {
         if asks { Scoring::Ask(Box::new(Balance { pod, resources: &self.resources })) } else { Scoring::Skip }
     }
 
-    fn may_help(&self, _: &PodInfo, _: &Change) -> bool {
+    fn may_help(&self, _: &PodInfo, _: &Change, _: &Objects) -> bool {
         false
     }
 }

@@ -1,6 +1,7 @@
 //! ImageLocality: nodes that have the pod's images already are preferred; images that are on few nodes count less.
 
 use crate::framework::{Change, Plugin, SCORE_MAX, Score, Scoring, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -36,7 +37,7 @@ impl Plugin for ImageLocality {
         Scoring::Ask(Box::new(Present { images: spread, containers: containers as i64 }))
     }
 
-    fn may_help(&self, _: &PodInfo, _: &Change) -> bool {
+    fn may_help(&self, _: &PodInfo, _: &Change, _: &Objects) -> bool {
         false
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::alike::Wishing;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
+use crate::objects::Objects;
 use crate::pod_info::{AffinityTerm, Labels, PodInfo};
 use crate::snapshot::{Domains, NodeIndex, NodeInfo, Snapshot};
 
@@ -102,7 +103,7 @@ impl Plugin for InterPodAffinity {
         if places.is_empty() { Scoring::Skip } else { Scoring::Ask(Box::new(Liked(places))) }
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::OwnUpdate { .. } => change.relabels_itself(),
             Change::Node { old, new: Some(node) } => brings_place(pod, old.as_deref(), node),

@@ -4,6 +4,7 @@ use component_helpers::node_affinity::{Required, preference, selector_matches};
 use k8s_openapi::api::core::v1::{Node, NodeSelector, PreferredSchedulingTerm};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Score, Scoring, View, normalize_by_largest};
+use crate::objects::Objects;
 use crate::pod_info::{Labels, PodInfo};
 use crate::snapshot::{NodeIndex, NodeInfo};
 
@@ -52,7 +53,7 @@ impl Plugin for NodeAffinity {
         matches!(change, Change::Node { .. })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { old, new: Some(node) } => {
                 let required = Required::of(&pod.pod);

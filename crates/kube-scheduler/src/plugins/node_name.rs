@@ -1,6 +1,7 @@
 //! NodeName: a pod that names its node goes nowhere else.
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -22,7 +23,7 @@ impl Plugin for NodeName {
         matches!(change, Change::Node { .. })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         let wanted = pod.spec().node_name.as_deref();
         matches!(change, Change::Node { old: None, new: Some(node) } if node.metadata.name.as_deref() == wanted)
     }

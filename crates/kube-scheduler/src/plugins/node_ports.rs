@@ -1,6 +1,7 @@
 //! NodePorts: two pods cannot have the same port of the same node.
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -15,7 +16,7 @@ impl Plugin for NodePorts {
         if pod.host_ports.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Free { pod })) }
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { old: None, new: Some(_) } => true,
             Change::PlacedPod { old: Some(gone), new: None } => conflict(pod, &PodInfo::new(gone.clone())),

@@ -3,7 +3,9 @@
 use component_helpers::resources::{Resources, requests};
 use k8s_openapi::api::core::v1::Node;
 
+use super::dynamic_resources::extended::{self, is_extended};
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -41,24 +43,29 @@ impl Plugin for NodeResourcesFit {
         "NodeResourcesFit"
     }
 
-    fn filter<'a>(&'a self, _: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
-        Filtering::Ask(Box::new(Fits { pod, plugin: self }))
+    fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
+        let of_devices = extended::with_class(view.objects, &pod.requests);
+        Filtering::Ask(Box::new(Fits { pod, plugin: self, of_devices }))
     }
 
     fn score<'a>(&'a self, _: View<'a>, pod: &'a PodInfo, _: &[&'a NodeInfo]) -> Scoring<'a> {
-        Scoring::Ask(Box::new(Fits { pod, plugin: self }))
+        Scoring::Ask(Box::new(Fits { pod, plugin: self, of_devices: Vec::new() }))
     }
 
     fn is_concerned(&self, change: &Change) -> bool {
-        matches!(change, Change::Node { new: Some(_), .. } | Change::PlacedPod { old: Some(_), .. })
+        let object = matches!(change, Change::Object { kind: "DeviceClass", .. });
+        object || matches!(change, Change::Node { new: Some(_), .. } | Change::PlacedPod { old: Some(_), .. })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, objects: &Objects) -> bool {
         match change {
             Change::Node { old, new: Some(node) } => {
                 let has = allocatable(node);
-                let fits = self.lacking(&pod.requests, &Resources::default(), &has, 0).is_empty();
-                fits && old.as_deref().is_none_or(|old| has_more(&pod.requests, &allocatable(old), &has))
+                let of_devices = extended::with_class(objects, &pod.requests);
+                let fits = self.lacking(&pod.requests, &Resources::default(), &has, 0, &of_devices).is_empty();
+                let by_devices = || of_devices.iter().any(|name| has.other(name) == 0);
+                let more = |old: &Node| has_more(&pod.requests, &allocatable(old), &has) || by_devices();
+                fits && old.as_deref().is_none_or(more)
             }
             Change::PlacedPod { old: Some(_), new: None } => true,
             // A pod that now asks for less leaves room for what this one asks for.
@@ -70,6 +77,7 @@ impl Plugin for NodeResourcesFit {
                 let (before, after) = (requests(old), requests(new));
                 asked_names(&before).any(|name| amount(&before, name) > amount(&after, name))
             }
+            Change::Object { kind: "DeviceClass", key } => extended::gives(objects, key, &pod.requests),
             Change::Node { new: None, .. } | Change::PlacedPod { old: None, .. } | Change::Object { .. } => false,
         }
     }
@@ -106,13 +114,6 @@ fn has_more(asked: &Resources, before: &Resources, after: &Resources) -> bool {
     after.pods > before.pods || asked_names(asked).any(|name| amount(after, name) > amount(before, name))
 }
 
-/// Whether the name is one of an extended resource: of a domain other than Kubernetes' own.
-fn is_extended(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(domain, _)| {
-        domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io") && !name.starts_with("requests.")
-    })
-}
-
 impl NodeResourcesFit {
     fn is_ignored(&self, name: &str) -> bool {
         if !is_extended(name) {
@@ -123,7 +124,15 @@ impl NodeResourcesFit {
             || self.ignored_groups.iter().any(|ignored| ignored == group)
     }
 
-    fn lacking(&self, asked: &Resources, used: &Resources, has: &Resources, pods: i64) -> Vec<String> {
+    /// What the node has too little of. It need not have what is given by devices of a class, which DynamicResources sees to.
+    fn lacking(
+        &self,
+        asked: &Resources,
+        used: &Resources,
+        has: &Resources,
+        pods: i64,
+        of_devices: &[String],
+    ) -> Vec<String> {
         let mut lacking = Vec::new();
         if pods + 1 > has.pods {
             lacking.push("Too many pods".to_owned());
@@ -136,7 +145,9 @@ impl NodeResourcesFit {
         compare("cpu", asked.milli_cpu, used.milli_cpu, has.milli_cpu);
         compare("memory", asked.memory, used.memory, has.memory);
         compare("ephemeral-storage", asked.ephemeral_storage, used.ephemeral_storage, has.ephemeral_storage);
-        for (name, amount) in asked.other.iter().filter(|(name, _)| !self.is_ignored(name)) {
+        let by_devices = |name: &String| of_devices.contains(name) && has.other(name) == 0;
+        let others = asked.other.iter().filter(|(name, _)| !self.is_ignored(name) && !by_devices(name));
+        for (name, amount) in others {
             compare(name, *amount, used.other(name), has.other(name));
         }
         lacking
@@ -146,18 +157,21 @@ impl NodeResourcesFit {
 struct Fits<'a> {
     pod: &'a PodInfo,
     plugin: &'a NodeResourcesFit,
+    /// The resources that devices of a class may satisfy.
+    of_devices: Vec<String>,
 }
 
 impl Filter for Fits<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
         let asked = &self.pod.requests;
-        let reasons = self.plugin.lacking(asked, &node.requested, &node.allocatable, node.pods.len() as i64);
+        let (pods, of_devices) = (node.pods.len() as i64, &self.of_devices);
+        let reasons = self.plugin.lacking(asked, &node.requested, &node.allocatable, pods, of_devices);
         if reasons.is_empty() {
             Ok(())
         } else {
             // What the empty node does not have, no preemption can give. Places for pods count as if they could be given.
             let empty = Resources { pods: i64::MAX, ..node.allocatable.clone() };
-            let resolvable = self.plugin.lacking(asked, &Resources::default(), &empty, 0).is_empty();
+            let resolvable = self.plugin.lacking(asked, &Resources::default(), &empty, 0, of_devices).is_empty();
             Err(Refusal { reasons, resolvable, is_error: false })
         }
     }

@@ -4,6 +4,7 @@ use component_helpers::taints::tolerates;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -24,7 +25,7 @@ impl Plugin for NodeUnschedulable {
         matches!(change, Change::Node { .. })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { old, new: Some(node) } => !is_cordoned(node) && old.as_deref().is_none_or(is_cordoned),
             Change::OwnUpdate { .. } => change.changes_own_tolerations() && tolerates_cordon(pod),

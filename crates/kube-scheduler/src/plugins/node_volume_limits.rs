@@ -7,6 +7,7 @@ use reconcile::Key;
 
 use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -26,7 +27,7 @@ impl Plugin for NodeVolumeLimits {
         if asked.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Asked { view, asked })) }
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             // Only a pod with claims gives back a place for volumes.
             Change::PlacedPod { old: Some(gone), new: None } => claim_names(gone).next().is_some(),

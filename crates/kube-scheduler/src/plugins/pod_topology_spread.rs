@@ -13,6 +13,7 @@ use machinery::selector::LabelSelector;
 use reconcile::Key;
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
+use crate::objects::Objects;
 use crate::pod_info::{Labels, PodInfo};
 use crate::snapshot::{Domains, NodeIndex, NodeInfo, Snapshot};
 
@@ -199,7 +200,7 @@ impl Plugin for PodTopologySpread {
         Scoring::Ask(Box::new(even))
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         hints::may_help(pod, change)
     }
 }

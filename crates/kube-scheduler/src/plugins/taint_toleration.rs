@@ -4,6 +4,7 @@ use component_helpers::taints::{first_untolerated, tolerates};
 use k8s_openapi::api::core::v1::{Node, Toleration};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Score, Scoring, View, normalize_by_largest};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -30,7 +31,7 @@ impl Plugin for TaintToleration {
         matches!(change, Change::Node { .. })
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { old, new: Some(node) } => {
                 let repels = |node: &Node| {

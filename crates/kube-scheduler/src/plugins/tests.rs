@@ -72,7 +72,7 @@ impl World {
     /// Why each node refuses, and whether preemption could help; nodes that take the pod are left out.
     fn refusals(&mut self, plugin: &dyn Plugin, pod: &PodInfo) -> BTreeMap<String, (String, bool)> {
         self.snapshot.freeze();
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: Default::default() };
         let told = |refusal: crate::framework::Refusal| (refusal.reasons.join(", "), refusal.resolvable);
         let filter = match plugin.filter(view, pod) {
             Filtering::Skip => return BTreeMap::new(),
@@ -94,7 +94,7 @@ impl World {
     /// The same where these nodes cannot be chosen.
     fn scores_without(&mut self, plugin: &dyn Plugin, pod: &PodInfo, out: &[&str]) -> Vec<i64> {
         self.snapshot.freeze();
-        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: Default::default() };
         let mut nodes: Vec<&NodeInfo> =
             self.snapshot.nodes().filter(|node| !out.contains(&node.name.as_str())).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -626,6 +626,7 @@ fn a_node_attaches_only_so_many_volumes() {
 
 #[test]
 fn only_changes_that_may_help_wake_a_pod() {
+    let objects = Objects::empty();
     let added = |node: Arc<Node>| Change::Node { old: None, new: Some(node) };
     let gone = |pod: &Arc<PodInfo>| Change::PlacedPod { old: Some(pod.pod.clone()), new: None };
     let here = |pod: &Arc<PodInfo>| Change::PlacedPod { old: None, new: Some(pod.pod.clone()) };
@@ -633,30 +634,33 @@ fn only_changes_that_may_help_wake_a_pod() {
     let selecting = pod("p", json!({}), json!({"nodeSelector": {"disk": "ssd"}}));
     let ssd = node("n", json!({"disk": "ssd"}), json!({}), json!({"cpu": "1", "pods": "5"}));
     let plugin = node_affinity::NodeAffinity::default();
-    assert!(plugin.may_help(&selecting, &added(ssd.clone())));
-    assert!(!plugin.may_help(&selecting, &added(plain("n"))));
-    assert!(!plugin.may_help(&selecting, &gone(&bare)));
+    assert!(plugin.may_help(&selecting, &added(ssd.clone()), &objects));
+    assert!(!plugin.may_help(&selecting, &added(plain("n")), &objects));
+    assert!(!plugin.may_help(&selecting, &gone(&bare), &objects));
     let plugin = node_resources_fit::NodeResourcesFit::default();
-    assert!(plugin.may_help(&asking(json!({"cpu": "1"})), &added(ssd.clone())));
-    assert!(!plugin.may_help(&asking(json!({"cpu": "2"})), &added(ssd.clone())), "even empty it is too small");
-    assert!(plugin.may_help(&bare, &gone(&bare)) && !plugin.may_help(&bare, &here(&bare)));
+    assert!(plugin.may_help(&asking(json!({"cpu": "1"})), &added(ssd.clone()), &objects));
+    assert!(
+        !plugin.may_help(&asking(json!({"cpu": "2"})), &added(ssd.clone()), &objects),
+        "even empty it is too small"
+    );
+    assert!(plugin.may_help(&bare, &gone(&bare), &objects) && !plugin.may_help(&bare, &here(&bare), &objects));
     let tainted = node("n", json!({}), json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}), json!({}));
-    assert!(!taint_toleration::TaintToleration.may_help(&bare, &added(tainted)));
-    assert!(taint_toleration::TaintToleration.may_help(&bare, &added(plain("n"))));
+    assert!(!taint_toleration::TaintToleration.may_help(&bare, &added(tainted), &objects));
+    assert!(taint_toleration::TaintToleration.may_help(&bare, &added(plain("n")), &objects));
     let cordoned = node("n", json!({}), json!({"unschedulable": true}), json!({}));
-    assert!(!node_unschedulable::NodeUnschedulable.may_help(&bare, &added(cordoned)));
-    assert!(node_unschedulable::NodeUnschedulable.may_help(&bare, &added(plain("n"))));
+    assert!(!node_unschedulable::NodeUnschedulable.may_help(&bare, &added(cordoned), &objects));
+    assert!(node_unschedulable::NodeUnschedulable.may_help(&bare, &added(plain("n")), &objects));
     let port = |name: &str, port: i32| {
         pod(name, json!({}), json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": port}]}]}))
     };
-    assert!(node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 80))));
-    assert!(!node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 81))));
+    assert!(node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 80)), &objects));
+    assert!(!node_ports::NodePorts.may_help(&port("new", 80), &gone(&port("old", 81)), &objects));
     let claim = |namespace: &str| Change::Object { kind: "PersistentVolumeClaim", key: Key::new(namespace, "c") };
     let user = claimed("c");
-    assert!(volume_zone::VolumeZone.may_help(&user, &claim("a")));
-    assert!(!volume_zone::VolumeZone.may_help(&user, &claim("b")), "a claim of another namespace");
-    assert!(!volume_zone::VolumeZone.may_help(&bare, &claim("a")), "a claim that it does not use");
-    assert!(!scheduling_gates::SchedulingGates.may_help(&bare, &added(plain("n"))));
+    assert!(volume_zone::VolumeZone.may_help(&user, &claim("a"), &objects));
+    assert!(!volume_zone::VolumeZone.may_help(&user, &claim("b"), &objects), "a claim of another namespace");
+    assert!(!volume_zone::VolumeZone.may_help(&bare, &claim("a"), &objects), "a claim that it does not use");
+    assert!(!scheduling_gates::SchedulingGates.may_help(&bare, &added(plain("n")), &objects));
 }
 
 /// Whether a plugin's scores depend on how much memory a node has.

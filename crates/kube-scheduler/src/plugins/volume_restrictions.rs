@@ -8,6 +8,7 @@ use reconcile::Key;
 
 use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -40,7 +41,7 @@ impl Plugin for VolumeRestrictions {
         Filtering::Ask(Box::new(asked))
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { old: None, new: Some(_) } => true,
             Change::PlacedPod { old: Some(gone), new: None } => {

@@ -5,6 +5,7 @@ use reconcile::Key;
 
 use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -41,7 +42,7 @@ impl Plugin for VolumeZone {
         if places.is_empty() { Filtering::Skip } else { Filtering::Ask(Box::new(Places(places))) }
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
             Change::OwnUpdate { .. } | Change::PlacedPod { .. } => false,

@@ -99,7 +99,7 @@ fn who_may_not_preempt_is_told_why() {
     snapshot.add_pod(pod("victim", 1, ending), "n1");
     snapshot.freeze();
     let objects = Objects::empty();
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let check = |pod: &PodInfo, failure: &Failure, expected: Result<(), &str>| {
         let found = is_eligible(view, pod, failure).map_err(|error| error.to_string());
         assert_eq!(found, expected.map_err(str::to_owned));
@@ -131,7 +131,7 @@ fn victims_of_budgets_are_the_last_to_go() {
     snapshot.freeze();
     let mut objects = Objects::empty();
     let victims = |objects: &Objects| {
-        let (profile, view) = (Profile::standard(), View { snapshot: &snapshot, objects });
+        let (profile, view) = (Profile::standard(), View { snapshot: &snapshot, objects, now: Default::default() });
         let new = asking("new", 10);
         let mut random = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
         let mut failure = Failure { nodes_total: 1, ..Failure::default() };
@@ -198,7 +198,7 @@ fn asking(name: &str, priority: i32, cpu: &str, more: Value) -> Arc<PodInfo> {
 fn outcome(snapshot: &Snapshot, objects: &Objects, profile: &Profile, pod: &PodInfo) -> String {
     use crate::cycle::{Decision, decide};
     use rand::SeedableRng;
-    let view = View { snapshot, objects };
+    let view = View { snapshot, objects, now: Default::default() };
     let mut random = rand::rngs::SmallRng::seed_from_u64(1);
     let Decision::Unschedulable(failure) = decide(profile, view, pod, &mut 0, &mut random) else {
         return "it fits".into();

@@ -1,15 +1,16 @@
 //! What is written for a decision, beside the loop: volumes and devices first, then the binding; or why there is none.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use component_base::tasks;
-use reconcile::events::{EventType, reference};
+use reconcile::events::{EventType, Recorder, reference};
+use tokio::sync::mpsc;
 
 use super::{Message, Scheduler};
 use crate::framework::Reservation;
 use crate::metrics::Attempt;
-use crate::objects::Objects;
+use crate::plugins::dynamic_resources::bind::{BindError, Binder, has_conditions};
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod_info::PodInfo;
 use crate::writes::{delete, disruption_status, patch_status, said, write_binding};
@@ -56,19 +57,29 @@ impl Scheduler {
         node: String,
         attempt: Attempt,
         reservation: Option<Reservation>,
-        timeout: Duration,
+        timeouts: Timeouts,
     ) {
         let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
-        let bindings = self.bindings.clone();
+        let (bindings, clock) = (self.bindings.clone(), self.config.clock.clone());
         let objects = reservation.as_ref().map(|_| self.objects.clone());
         tasks::spawn(async move {
             // Where the loop has ended, so has the assumption, and nobody reads the message; so below.
-            if let (Some(reservation), Some(objects)) = (&reservation, &objects)
-                && let Err(why) = prepare(&client, objects, reservation, timeout).await
-            {
-                dynamic_resources::bind::unreserve(&client, &pod, &reservation.devices).await;
-                let _ = messages.send(Message::NotBound { pod, why, attempt, reservation: Some(reservation.clone()) });
-                return;
+            let binder = objects.as_ref().map(|objects| Binder {
+                client: &client,
+                objects,
+                pod: &pod,
+                clock: &clock,
+                created: OnceLock::new(),
+            });
+            if let (Some(reservation), Some(binder)) = (&reservation, &binder) {
+                let preparation = Preparation { binder, events: &events, messages: &messages, timeouts };
+                if let Err(why) = preparation.prepare(reservation, &node, &attempt.profile).await {
+                    binder.unreserve(reservation).await;
+                    let reservation = Some(reservation.clone());
+                    let pod = pod.clone();
+                    let _ = messages.send(Message::NotBound { pod, why, attempt, reservation });
+                    return;
+                }
             }
             let _permit = bindings.acquire_owned().await;
             match write_binding(&client, &pod, &node).await {
@@ -79,8 +90,10 @@ impl Scheduler {
                 }
                 Err(error) => {
                     let why = NotBound::Binding(error);
-                    let devices = reservation.as_ref().map(|one| one.devices.as_slice()).unwrap_or_default();
-                    dynamic_resources::bind::unreserve(&client, &pod, devices).await;
+                    if let (Some(reservation), Some(binder)) = (&reservation, &binder) {
+                        binder.unreserve(reservation).await;
+                    }
+                    let pod = pod.clone();
                     let _ = messages.send(Message::NotBound { pod, why, attempt, reservation });
                 }
             }
@@ -99,16 +112,42 @@ pub(super) enum NotBound {
     Binding(#[source] kube::Error),
 }
 
+/// How long a pod that has a node waits.
+#[derive(Clone, Copy)]
+pub(super) struct Timeouts {
+    pub volumes: Duration,
+    pub devices: Duration,
+}
+
 /// Everything that must be so before the pod may be bound.
-async fn prepare(
-    client: &kube::Client,
-    objects: &Objects,
-    reservation: &Reservation,
-    timeout: Duration,
-) -> Result<(), NotBound> {
-    volume_binding::bind::bind(client, objects, reservation, timeout).await?;
-    if !reservation.devices.is_empty() {
-        dynamic_resources::bind::bind(client, objects, reservation, timeout).await?;
+struct Preparation<'a> {
+    binder: &'a Binder<'a>,
+    events: &'a Recorder,
+    messages: &'a mpsc::UnboundedSender<Message>,
+    timeouts: Timeouts,
+}
+
+impl Preparation<'_> {
+    async fn prepare(&self, reservation: &Reservation, node: &str, profile: &str) -> Result<(), NotBound> {
+        let Binder { client, objects, pod, .. } = self.binder;
+        volume_binding::bind::bind(client, objects, reservation, self.timeouts.volumes).await?;
+        if reservation.devices.is_empty() {
+            return Ok(());
+        }
+        let bound = self.binder.bind(reservation, self.timeouts.volumes).await;
+        let not_created = matches!(bound, Err(BindError::Create { .. }));
+        if not_created || self.binder.created.get().is_some() {
+            // Nobody counts any more where the loop has ended; so below.
+            let _ = self.messages.send(Message::ClaimCreated(!not_created));
+        }
+        bound?;
+        if !has_conditions(reservation) {
+            return Ok(());
+        }
+        let message = format!("waiting for binding conditions for device on node {node}");
+        self.events.event(&reference(&*pod.pod), EventType::Normal, "BindingConditionsPending", message);
+        let (outcome, waited) = self.binder.until_ready(reservation, self.timeouts.devices).await;
+        let _ = self.messages.send(Message::Waited { profile: profile.to_owned(), waited });
+        outcome.map_err(|why| NotBound::Devices(why.into()))
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 mod affinity;
 pub mod preemption;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod, Taint};
@@ -235,7 +236,7 @@ fn resources(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal>
             return out_of("pods", 1, used, capacity);
         }
     }
-    for (name, requested) in totals::requests(pod) {
+    for (name, requested) in totals::requests(&without_claimed(pod)) {
         if requested == 0 || node.allocatable.is_empty() || node.of_plugins.contains(&name) {
             continue;
         }
@@ -252,6 +253,22 @@ fn resources(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal>
         }
     }
     Ok(())
+}
+
+/// The pod without the extended resources that the scheduler has claimed devices for: drivers give those, not the node.
+fn without_claimed(pod: &Pod) -> Cow<'_, Pod> {
+    let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+    let Some(status) = status else { return Cow::Borrowed(pod) };
+    let mut pod = pod.clone();
+    let Some(spec) = pod.spec.as_mut() else { return Cow::Owned(pod) };
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let own = status.request_mappings.iter().filter(|mapping| mapping.container_name == container.name);
+        let Some(requests) = container.resources.as_mut().and_then(|resources| resources.requests.as_mut()) else {
+            continue;
+        };
+        own.for_each(|mapping| _ = requests.remove(&mapping.resource_name));
+    }
+    Cow::Owned(pod)
 }
 
 fn ports_clash(pod: &Pod, other: &Pod) -> bool {
@@ -348,6 +365,24 @@ pub(in crate::pod) mod tests {
             |name: &str| serde_json::json!({"containers": [{"name": "c", "resources": {"requests": {name: "1"}}}]});
         check(device("x.test/plugged"), &[], Ok(()));
         check(device("x.test/of-the-cluster"), &[], Ok(()));
+        // What a driver gives is not looked for on the node, which may have had a plugin for it.
+        let mut had = node();
+        had.allocatable.insert("x.test/gpu".to_owned(), 0);
+        let mut claimed = pod(device("x.test/gpu"));
+        claimed.spec.as_mut().expect("a spec").tolerations =
+            Some(vec![serde_json::from_value(serde_json::json!({"operator": "Exists"})).expect("a toleration")]);
+        let refused = admit(&had, &claimed, &[]).expect_err("the node has none");
+        assert_eq!(refused.reason, "OutOfx.test/gpu");
+        let mapping = |container: &str| {
+            let mapping =
+                serde_json::json!({"containerName": container, "resourceName": "x.test/gpu", "requestName": "r"});
+            let status = serde_json::json!({"resourceClaimName": "x", "requestMappings": [mapping]});
+            serde_json::from_value(serde_json::json!({"extendedResourceClaimStatus": status})).ok()
+        };
+        claimed.status = mapping("other");
+        assert!(admit(&had, &claimed, &[]).is_err(), "it is for another container");
+        claimed.status = mapping("c");
+        assert_eq!(admit(&had, &claimed, &[]), Ok(()));
         check(
             cpu("1500m"),
             &[cpu("1")],

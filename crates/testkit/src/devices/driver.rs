@@ -21,13 +21,21 @@ pub struct DriverOptions {
     pub name: String,
     /// Such as `v1.DRAPlugin`.
     pub services: Vec<String>,
-    /// Names of CDI by the claims that get them; the request that each is for.
+    /// Names of CDI by the claims that get them, or by what the names of claims begin with and a hyphen; the request that each is for.
     pub devices: BTreeMap<String, Vec<(String, String)>>,
 }
 
 impl DriverOptions {
     pub fn new(name: &str) -> DriverOptions {
         DriverOptions { name: name.to_owned(), services: vec!["v1.DRAPlugin".to_owned()], devices: BTreeMap::new() }
+    }
+}
+
+impl DriverOptions {
+    fn of_claim(&self, claim: &str) -> Vec<(String, String)> {
+        let generated = || self.devices.iter().find(|(name, _)| name.ends_with('-') && claim.starts_with(*name));
+        let given = self.devices.get(claim).or_else(|| generated().map(|(_, devices)| devices));
+        given.cloned().unwrap_or_default()
     }
 }
 
@@ -165,7 +173,7 @@ impl Service {
         for claim in claims {
             let call = format!("NodePrepareResources {}", claim.name);
             let fault = self.state.seen.take("NodePrepareResources", call).await?;
-            let given = self.state.options.devices.get(&claim.name).cloned().unwrap_or_default();
+            let given = self.state.options.of_claim(&claim.name);
             let device = |(request, cdi): (String, String)| Device {
                 request_names: vec![request],
                 pool_name: "node-1".to_owned(),

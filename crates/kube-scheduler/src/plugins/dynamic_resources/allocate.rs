@@ -127,7 +127,7 @@ impl Way {
     }
 }
 
-pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
+pub fn allocate(wanted: &[&Wanted], offers: &Offers, node: &NodeInfo) -> Result<Vec<AllocationResult>, Failure> {
     let here = offers.on(node);
     let has_shared = here.iter().any(Offer::is_shared);
     let search = Search { wanted, offers, here, has_shared, steps: Cell::new(0) };
@@ -140,7 +140,7 @@ pub fn allocate(wanted: &[Wanted], offers: &Offers, node: &NodeInfo) -> Result<V
 }
 
 struct Search<'a> {
-    wanted: &'a [Wanted],
+    wanted: &'a [&'a Wanted],
     offers: &'a Offers,
     here: Vec<Offer<'a>>,
     /// Some of them may be chosen more than once.
@@ -313,6 +313,8 @@ impl<'a> Search<'a> {
                 device: id.device,
                 admin_access: chosen.way.admin_access.then_some(true),
                 tolerations: Some(chosen.way.tolerations.clone()).filter(|list| !list.is_empty()),
+                binding_conditions: chosen.offer.device.binding_conditions.clone(),
+                binding_failure_conditions: chosen.offer.device.binding_failure_conditions.clone(),
                 share_id: chosen.share.is_some().then(new_uid),
                 consumed_capacity: chosen.share.as_ref().map(shares::written).filter(|amounts| !amounts.is_empty()),
                 ..DeviceRequestAllocationResult::default()
@@ -336,6 +338,7 @@ impl<'a> Search<'a> {
                 config: Some(config).filter(|config| !config.is_empty()),
             }),
             node_selector: place(own().map(|chosen| chosen.offer), node),
+            // It counts from when the claim is written.
             allocation_timestamp: None,
         }
     }
@@ -365,8 +368,9 @@ fn attribute<'a>(offer: &Offer<'a>, name: &str) -> Option<&'a DeviceAttribute> {
 fn place<'a>(offers: impl Iterator<Item = Offer<'a>>, node: &NodeInfo) -> Option<NodeSelector> {
     let mut term = NodeSelectorTerm::default();
     for offer in offers {
+        let binds = offer.device.binds_to_node == Some(true);
         match offer.place() {
-            (Some(_), _) => {
+            (place, _) if place.is_some() || binds => {
                 let only = NodeSelectorRequirement {
                     key: "metadata.name".into(),
                     operator: "In".into(),
@@ -375,14 +379,14 @@ fn place<'a>(offers: impl Iterator<Item = Offer<'a>>, node: &NodeInfo) -> Option
                 term = NodeSelectorTerm { match_fields: Some(vec![only]), match_expressions: None };
                 break;
             }
-            (None, Some(selector)) => {
+            (_, Some(selector)) => {
                 // Selectors of slices have one term, which the server sees to.
                 for given in selector.node_selector_terms.iter().take(1) {
                     add(&mut term.match_expressions, given.match_expressions.as_ref());
                     add(&mut term.match_fields, given.match_fields.as_ref());
                 }
             }
-            (None, None) => {}
+            (_, None) => {}
         }
     }
     let says = term.match_expressions.is_some() || term.match_fields.is_some();

@@ -36,6 +36,12 @@ pub struct Offer<'a> {
     pub device: &'a Device,
 }
 
+impl<'a> Offer<'a> {
+    fn pool(&self) -> (&'a str, &'a str) {
+        (&self.slice.spec.driver, &self.slice.spec.pool.name)
+    }
+}
+
 impl Offer<'_> {
     pub fn id(&self) -> DeviceId {
         let spec = &self.slice.spec;
@@ -60,6 +66,10 @@ impl Offer<'_> {
     pub(crate) fn is_open_to(&self, tolerations: &[DeviceToleration]) -> bool {
         let taints = self.device.taints.iter().flatten();
         taints.filter(|taint| taint.effect != "None").all(|taint| tolerations.iter().any(|one| tolerates(one, taint)))
+    }
+
+    fn slice_has_conditions(&self) -> bool {
+        self.slice.spec.devices.iter().flatten().any(|device| device.binding_conditions.is_some())
     }
 
     fn is_on(&self, node: &NodeInfo) -> bool {
@@ -103,13 +113,20 @@ impl Offers {
         Offers { slices, taken, shared, counters }
     }
 
-    /// The devices that can be reached from a node.
+    /// The devices that can be reached from a node, those first that can be used without waiting: whoever finds devices in a pool without
+    /// binding conditions has no need of one with them.
     pub fn on<'a>(&'a self, node: &'a NodeInfo) -> Vec<Offer<'a>> {
         let all = self.slices.iter().flat_map(|slice| {
             let devices = slice.spec.devices.iter().flatten();
             devices.map(move |device| Offer { slice, device })
         });
-        all.filter(|offer| offer.is_on(node)).collect()
+        let mut here: Vec<Offer> = all.filter(|offer| offer.is_on(node)).collect();
+        let waited_for = here.iter().filter(|offer| offer.slice_has_conditions()).map(Offer::pool);
+        let waited_for: HashSet<(&str, &str)> = waited_for.collect();
+        if !waited_for.is_empty() {
+            here.sort_by_key(|offer| waited_for.contains(&offer.pool()));
+        }
+        here
     }
 }
 

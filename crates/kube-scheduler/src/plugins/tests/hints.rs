@@ -40,7 +40,7 @@ fn object(kind: &'static str, name: &str) -> Change {
 #[track_caller]
 fn check(plugin: &dyn Plugin, pod: &PodInfo, cases: &[(&str, Change, bool)]) {
     for (what, change, expected) in cases {
-        assert_eq!(plugin.may_help(pod, change), *expected, "{}: {what}", plugin.name());
+        assert_eq!(plugin.may_help(pod, change, &Objects::empty()), *expected, "{}: {what}", plugin.name());
     }
 }
 
@@ -360,7 +360,7 @@ fn gates_and_devices_wait_for_the_pod_itself() {
         Arc::new(PodInfo::new(Arc::new(read(json!({"metadata": metadata, "spec": spec, "status": status})))))
     };
     check(
-        &dynamic_resources::DynamicResources,
+        &dynamic_resources::DynamicResources::default(),
         &claims("x"),
         &[
             ("its claim was made", itself(&claims(""), &claims("x")), true),
@@ -369,5 +369,42 @@ fn gates_and_devices_wait_for_the_pod_itself() {
             ("a pod is gone", ended(&open), false),
         ],
     );
-    check(&dynamic_resources::DynamicResources, &open, &[("it asks for none", object("ResourceSlice", "s"), false)]);
+    check(
+        &dynamic_resources::DynamicResources::default(),
+        &open,
+        &[("it asks for none", object("ResourceSlice", "s"), false)],
+    );
+}
+
+/// Devices of a class stand for an extended resource: the node need not have it.
+#[test]
+fn a_class_helps_pods_that_ask_for_its_resource() {
+    let gpu = |amount: &str| {
+        pod(
+            "p",
+            json!({}),
+            json!({"containers": [{"name": "c", "resources": {"requests": {"x.io/gpu": amount, "cpu": "1"}}}]}),
+        )
+    };
+    let class = |name: &str| Change::Object { kind: "DeviceClass", key: Key::cluster(name) };
+    let plugin = NodeResourcesFit::default();
+    let mut objects = Objects::empty();
+    let small = node("n", json!({}), json!({}), json!({"cpu": "1", "pods": "5"}));
+    assert!(!plugin.may_help(&gpu("1"), &came(&small), &objects), "nobody gives it");
+    assert!(!plugin.may_help(&gpu("1"), &class("gpu"), &objects), "it is gone");
+    let of = |resource: &str| read(json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}}));
+    objects.device_classes = Cache::holding([of("x.io/other")]);
+    assert!(!plugin.may_help(&gpu("1"), &class("gpu"), &objects), "it gives something else");
+    objects.device_classes = Cache::holding([of("x.io/gpu")]);
+    assert!(plugin.is_concerned(&class("gpu")) && plugin.may_help(&gpu("1"), &class("gpu"), &objects));
+    assert!(plugin.may_help(&gpu("1"), &came(&small), &objects));
+    let devices = dynamic_resources::DynamicResources::default();
+    assert!(devices.may_help(&gpu("1"), &object("ResourceSlice", "s"), &objects));
+    assert!(!devices.may_help(&gpu("0"), &object("ResourceSlice", "s"), &objects));
+    let mut world =
+        World::new([small, node("full", json!({}), json!({}), json!({"cpu": "1", "pods": "5", "x.io/gpu": "1"}))]);
+    world.objects = objects;
+    refused(&mut world, &plugin, &gpu("2"), &[("full", "Insufficient x.io/gpu", false)]);
+    world.objects = Objects::empty();
+    refused(&mut world, &plugin, &gpu("1"), &[("n", "Insufficient x.io/gpu", false)]);
 }

@@ -22,6 +22,7 @@ use reconcile::Key;
 
 use super::names_claim;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
 
@@ -76,7 +77,7 @@ impl Plugin for VolumeBinding {
         Some(reservation)
     }
 
-    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+    fn may_help(&self, pod: &PodInfo, change: &Change, _: &Objects) -> bool {
         match change {
             Change::Node { new, .. } => new.is_some(),
             Change::OwnUpdate { .. } | Change::PlacedPod { .. } => false,

@@ -90,7 +90,7 @@ fn objects() -> Objects {
 }
 
 fn outcome(objects: &Objects, snapshot: &Snapshot, pod: &PodInfo) -> String {
-    let view = View { snapshot, objects };
+    let view = View { snapshot, objects, now: Default::default() };
     let mut random = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
     match decide(&Profile::standard(), view, pod, &mut 0, &mut random) {
         Decision::Node(index) => snapshot.node(index).name.clone(),
@@ -136,7 +136,7 @@ fn pods_go_where_their_volumes_are() {
 fn what_one_pod_was_promised_another_does_not_get() {
     let (mut objects, snapshot) = (objects(), nodes());
     let first = pod("first", &["found"]);
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let node = snapshot.by_name("n2").expect("there is n2");
     let reservation = VolumeBinding::default().reserve(view, &first, node).expect("a volume is to be given");
     assert_eq!(reservation.volumes[0].metadata.name.as_deref(), Some("on-n2"));
@@ -146,7 +146,7 @@ fn what_one_pod_was_promised_another_does_not_get() {
     objects.forget(&reservation);
     assert_eq!(outcome(&objects, &snapshot, &pod("second", &["found-too"])), "n2");
 
-    let view = View { snapshot: &snapshot, objects: &objects };
+    let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
     let made = VolumeBinding::default().reserve(view, &pod("third", &["made"]), node).expect("a volume is to be made");
     assert_eq!(annotation(&made.claims[0].metadata, SELECTED_NODE), Some("n2"));
 }
