@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Switch,
     /// May be given several times, and one value may hold several between commas.
     List,
+    /// A list of `key=value`.
+    Pairs,
     /// May be given several times; commas mean nothing.
     Array,
     Integer,
@@ -48,6 +50,10 @@ impl Flag {
 
     pub(crate) const fn list(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::List, default: "", help }
+    }
+
+    pub(crate) const fn pairs(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Pairs, default: "", help }
     }
 
     pub(crate) const fn array(name: &'static str, help: &'static str) -> Flag {
@@ -183,7 +189,7 @@ impl Parsed {
         check(flag, &value)?;
         let values = self.values.entry(flag.name).or_default();
         match flag.kind {
-            Kind::List => values.extend(split_list(&value)),
+            Kind::List | Kind::Pairs => values.extend(split_list(&value)),
             Kind::Array => values.push(value),
             _ => *values = vec![value],
         }
@@ -241,7 +247,14 @@ fn check(flag: &Flag, value: &str) -> Result<(), FlagError> {
         Kind::Integer if value.parse::<i64>().is_err() => {
             format!("strconv.ParseInt: parsing {value:?}: invalid syntax")
         }
-        Kind::Duration if duration(value).is_none() => format!("time: invalid duration {value:?}"),
+        Kind::Duration => match machinery::duration::parse(value) {
+            Ok(_) => return Ok(()),
+            Err(error) => error.to_string(),
+        },
+        Kind::Pairs => match split_list(value).into_iter().find(|pair| !pair.contains('=')) {
+            Some(pair) => format!("{pair} must be formatted as key=value"),
+            None => return Ok(()),
+        },
         _ => return Ok(()),
     };
     let shown = match flag.short {
@@ -310,7 +323,7 @@ mod tests {
         check("-wz", "unknown shorthand flag: 'z' in -wz");
         check("---foo", "bad flag syntax: ---foo");
         check("--=x", "bad flag syntax: --=x");
-        check("--since=5", "invalid argument \"5\" for \"--since\" flag: time: invalid duration \"5\"");
+        check("--since=5", "invalid argument \"5\" for \"--since\" flag: time: missing unit in duration \"5\"");
         check("--output", "flag needs an argument: --output");
         check("-o", "flag needs an argument: 'o' in -o");
         check(

@@ -81,7 +81,7 @@ fn shown_default(flag: &Flag) -> String {
         Kind::Text | Kind::Optional(_) => {
             format!("'{}'", flag.default.replace("$HOME", &crate::config::home().display().to_string()))
         }
-        Kind::List | Kind::Array => format!("[{}]", flag.default),
+        Kind::List | Kind::Pairs | Kind::Array => format!("[{}]", flag.default),
         Kind::Plain | Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
     }
 }

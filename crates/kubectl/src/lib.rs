@@ -83,6 +83,11 @@ fn flags_of(command: &'static Command, path: &str, line: &[String]) -> Result<Pa
         Ok(flags) => Ok(flags),
         // Help is given even where the rest of the line makes no sense.
         Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => show_help(),
+        // The exit code 1 of `diff` says that something differs.
+        Err(error) if path == "kubectl diff" => {
+            terminal::errln(&format!("error: {error}\nSee '{path} -h' for help and examples"));
+            Err(2)
+        }
         Err(error) => {
             terminal::errln(&format!("error: {error}\nSee '{path} --help' for usage."));
             Err(1)

@@ -16,53 +16,77 @@ const UNITS: [(&str, u64); 8] = [
 const NANOS_MAX: u64 = 1 << 63;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("time: invalid duration {0:?}")]
-pub struct InvalidDuration(String);
+pub enum InvalidDuration {
+    #[error("time: invalid duration {0:?}")]
+    Form(String),
+    #[error("time: missing unit in duration {0:?}")]
+    NoUnit(String),
+    #[error("time: unknown unit {unit:?} in duration {text:?}")]
+    Unit { unit: String, text: String },
+}
+
+/// The same without the whole text.
+enum Wrong<'a> {
+    Form,
+    NoUnit,
+    Unit(&'a str),
+}
 
 /// Reads what Go's `time.ParseDuration` reads.
 pub fn parse(text: &str) -> Result<SignedDuration, InvalidDuration> {
-    nanos(text).map(SignedDuration::from_nanos).ok_or_else(|| InvalidDuration(text.to_owned()))
+    let whole = || text.to_owned();
+    nanos(text).map(SignedDuration::from_nanos).map_err(|wrong| match wrong {
+        Wrong::Form => InvalidDuration::Form(whole()),
+        Wrong::NoUnit => InvalidDuration::NoUnit(whole()),
+        Wrong::Unit(unit) => InvalidDuration::Unit { unit: unit.to_owned(), text: whole() },
+    })
 }
 
 /// The same for times that cannot be negative.
 pub fn parse_positive(text: &str) -> Result<std::time::Duration, InvalidDuration> {
-    parse(text)?.try_into().map_err(|_| InvalidDuration(text.to_owned()))
+    parse(text)?.try_into().map_err(|_| InvalidDuration::Form(text.to_owned()))
 }
 
-fn nanos(text: &str) -> Option<i64> {
+fn nanos(text: &str) -> Result<i64, Wrong<'_>> {
     let (is_negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if rest == "0" {
-        return Some(0);
+        return Ok(0);
     }
     if rest.is_empty() {
-        return None;
+        return Err(Wrong::Form);
     }
     let mut total: u64 = 0;
     while !rest.is_empty() {
         let (part, after) = first_part(rest)?;
-        total = total.checked_add(part).filter(|total| *total <= NANOS_MAX)?;
+        total = total.checked_add(part).filter(|total| *total <= NANOS_MAX).ok_or(Wrong::Form)?;
         rest = after;
     }
     let total = i128::from(total);
-    i64::try_from(if is_negative { -total } else { total }).ok()
+    i64::try_from(if is_negative { -total } else { total }).map_err(|_| Wrong::Form)
 }
 
 /// A number and its unit, and what follows them.
-fn first_part(text: &str) -> Option<(u64, &str)> {
+fn first_part(text: &str) -> Result<(u64, &str), Wrong<'_>> {
     let is_number = |sign: char| sign.is_ascii_digit() || sign == '.';
-    let (number, rest) = text.split_at(text.find(|sign| !is_number(sign))?);
-    let (unit, rest) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
-    let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    // A number ends with its second point, which then stands where a unit should.
+    let end = text.find(|sign| !is_number(sign)).unwrap_or(text.len());
+    let end = text[..end].match_indices('.').nth(1).map_or(end, |(second, _)| second);
+    let (number, rest) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return None;
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(Wrong::Form);
     }
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let whole = whole.checked_mul(*unit)?;
-    whole.checked_add(part_of(fraction, *unit)).map(|nanos| (nanos, rest))
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| Wrong::Form)? };
+    let (unit, rest) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
+    if unit.is_empty() {
+        return Err(Wrong::NoUnit);
+    }
+    let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(Wrong::Unit(unit))?;
+    let nanos = whole.checked_mul(*unit).and_then(|whole| whole.checked_add(part_of(fraction, *unit)));
+    nanos.map(|nanos| (nanos, rest)).ok_or(Wrong::Form)
 }
 
 /// As many digits as fit are worked with in floating point, as Go does: a third of an hour is twenty minutes.
@@ -145,23 +169,24 @@ mod tests {
 
     #[test]
     fn what_go_refuses_is_refused() {
-        for text in [
-            "",
-            "-",
-            "5",
-            "five",
-            "5 minutes",
-            "1h 30m",
-            "s",
-            ".s",
-            "1.2.3s",
-            "1d",
-            "--1s",
-            "9223372036854775808ns",
-            "3000000h",
+        let (form, no_unit) = ("invalid duration", "missing unit in duration");
+        for (text, why) in [
+            ("", form),
+            ("-", form),
+            ("5", no_unit),
+            ("five", form),
+            ("5 minutes", "unknown unit \" minutes\" in duration"),
+            ("1h 30m", "unknown unit \"h \" in duration"),
+            ("s", form),
+            (".s", form),
+            ("1.2.3s", no_unit),
+            ("1d", "unknown unit \"d\" in duration"),
+            ("--1s", form),
+            ("9223372036854775808ns", form),
+            ("3000000h", form),
         ] {
             let error = parse(text).map(written).unwrap_err();
-            assert_eq!(error.to_string(), format!("time: invalid duration {text:?}"));
+            assert_eq!(error.to_string(), format!("time: {why} {text:?}"));
         }
         assert!(parse_positive("-1s").is_err());
         assert_eq!(parse_positive("1m30s").map(written_positive).as_deref(), Ok("1m30s"));

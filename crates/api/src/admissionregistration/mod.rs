@@ -13,3 +13,6 @@ pub mod validatingadmissionpolicy;
 pub mod validatingadmissionpolicybinding;
 pub mod validatingwebhookconfiguration;
 mod webhook;
+
+#[cfg(test)]
+mod tests;

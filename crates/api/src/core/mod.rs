@@ -26,6 +26,8 @@ pub(crate) mod selectors;
 #[cfg(test)]
 mod data_tests;
 #[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
 mod print_tests;
 #[cfg(test)]
 mod tests;

@@ -3,3 +3,6 @@
 pub mod flowschema;
 mod mandatory;
 pub mod prioritylevelconfiguration;
+
+#[cfg(test)]
+mod tests;

@@ -7,3 +7,6 @@ pub mod networkpolicy;
 mod reference;
 pub mod servicecidr;
 pub(crate) mod v1beta1;
+
+#[cfg(test)]
+mod tests;

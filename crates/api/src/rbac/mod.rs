@@ -6,3 +6,6 @@ pub mod clusterrolebinding;
 pub mod role;
 pub mod rolebinding;
 mod rules;
+
+#[cfg(test)]
+mod tests;

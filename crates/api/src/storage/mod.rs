@@ -14,3 +14,5 @@ pub(crate) use common::driver_name;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod class_tests;

@@ -99,14 +99,17 @@ fn check(flags: &Parsed, query: &Query) -> Result<()> {
     if !query.arguments.is_empty() {
         return Err(Failure::Usage(format!("Unexpected args: [{}]", query.arguments.join(" "))));
     }
-    if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("cannot set --all and --selector at the same time"));
-    }
     if flags.on("force-conflicts") && !flags.on("server-side") {
         return Err(Failure::message("--force-conflicts only works with --server-side"));
     }
     if flags.on("force") && flags.on("server-side") {
         return Err(Failure::message("--force cannot be used with --server-side"));
+    }
+    if flags.on("force") && flags.text("dry-run") == "server" {
+        return Err(Failure::message("--dry-run=server cannot be used with --force"));
+    }
+    if flags.on("all") && !query.selector.is_empty() {
+        return Err(Failure::message("cannot set --all and --selector at the same time"));
     }
     if flags.given("applyset") && !applyset::enabled() {
         return Err(Failure::Plain("error: unknown flag: --applyset\nSee 'kubectl apply --help' for usage.".into()));

@@ -41,6 +41,9 @@ const TRIES: usize = 4;
 
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
+    if !query.arguments.is_empty() {
+        return Err(exit_two(Failure::Usage(format!("Unexpected args: [{}]", query.arguments.join(" ")))));
+    }
     if !query.has_files() {
         return Err(exit_two(Failure::message("must specify one of -f and -k")));
     }

@@ -86,6 +86,9 @@ async fn involved(session: &Session, about: &str) -> Result<String> {
     let Some((kind, name)) = about.split_once('/') else {
         return Err(Failure::message("--for must be in resource/name form"));
     };
+    if name.contains('/') {
+        return Err(Failure::message("arguments in resource/name form may not have more than one slash"));
+    }
     let mapping = session.mapping(kind).await?;
     let mut fields = format!("involvedObject.kind={},involvedObject.name={name}", mapping.kind);
     if !mapping.group.is_empty() {

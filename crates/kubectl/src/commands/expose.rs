@@ -43,6 +43,9 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let query = Query { chunk: 500, selector: String::new(), ..Query::from(session) };
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(super::NO_RESOURCES));
+    }
     let (infos, failures) = session.infos(&query).await?;
     crate::failure::all(failures)?;
     for info in infos {

@@ -215,6 +215,9 @@ async fn update(
             value => object["metadata"][which.map()][key.as_str()] = value.clone(),
         }
     }
+    if !flags.text("resource-version").is_empty() && stays_here {
+        object["metadata"]["resourceVersion"] = flags.text("resource-version").into();
+    }
     let only_listed = flags.on("list") && set.is_empty() && removed.is_empty();
     let nothing = changes.is_empty() && which == Which::Labels;
     if !(stays_here || only_listed || nothing) {

@@ -45,13 +45,23 @@ const EDIT_FLAGS: &[Flag] = &[
     Flag::text("field-manager", "kubectl-client-side-apply", "Who owns the fields that are set."),
 ];
 
+/// What the line names, which must be something.
+fn named(session: &Session) -> Result<Query> {
+    let query = Query::from(session);
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(super::NO_RESOURCES));
+    }
+    Ok(query)
+}
+
 async fn view(session: &Session) -> Result<()> {
     let format = session.flags.text("output");
     if !["yaml", "json"].contains(&format) {
         return session
             .usage(format!("Unexpected -o output mode: {format}, the flag 'output' must be one of yaml|json"));
     }
-    let (infos, failures) = session.infos(&Query::from(session)).await?;
+    let query = named(session)?;
+    let (infos, failures) = session.infos(&query).await?;
     crate::failure::all(failures)?;
     for info in infos {
         // Upstream says nothing of what was never applied.
@@ -68,7 +78,7 @@ async fn view(session: &Session) -> Result<()> {
 
 async fn set(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
-    let (infos, failures) = session.local(&Query::from(session)).await?;
+    let (infos, failures) = session.local(&named(session)?).await?;
     crate::failure::all(failures)?;
     for info in infos {
         let live = session.latest(info.clone()).await?;
@@ -96,7 +106,7 @@ async fn set(session: &Session) -> Result<()> {
 }
 
 async fn edit(session: &Session) -> Result<()> {
-    let (infos, failures) = session.infos(&Query::from(session)).await?;
+    let (infos, failures) = session.infos(&named(session)?).await?;
     crate::failure::all(failures)?;
     for info in infos {
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {

@@ -35,15 +35,15 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
+    if !query.has_files() {
+        return Err(Failure::message("must specify one of -f and -k"));
+    }
     if session.flags.given("raw") {
         let [file] = &query.files[..] else { return session.usage("--raw can only use a single local file or stdin") };
         let body = if file == "-" { terminal::input()? } else { std::fs::read(file)? };
         let call = Call::new(http::Method::PUT, session.flags.text("raw")).with_body(body, crate::session::JSON);
         terminal::out_bytes(&session.bytes(&call).await?);
         return Ok(());
-    }
-    if !query.has_files() {
-        return Err(Failure::message("must specify one of -f and -k"));
     }
     let force = session.flags.on("force");
     if session.flags.integer("grace-period") >= 0 && !force {

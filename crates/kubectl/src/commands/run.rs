@@ -186,7 +186,7 @@ fn pod(flags: &Parsed, name: &str) -> Result<Value> {
 
 fn container(flags: &Parsed, name: &str) -> Result<Value> {
     let image = flags.text("image");
-    if image.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+    if !is_reference(image) {
         return Err(Failure::message(format!("Invalid image name {image:?}: invalid reference format")));
     }
     let mut container = json!({"name": name, "image": image});
@@ -224,8 +224,20 @@ fn container(flags: &Parsed, name: &str) -> Result<Value> {
     Ok(container)
 }
 
+/// `[host[:port]/]path[:tag][@digest]`, as registries know images.
+fn is_reference(image: &str) -> bool {
+    const LABEL: &str = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
+    const PART: &str = "[a-z0-9]+(?:(?:[._]|__|[-]+)[a-z0-9]+)*";
+    const TAG: &str = r"[\w][\w.-]{0,127}";
+    const DIGEST: &str = "[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}";
+    let host = format!(r"(?:{LABEL}(?:\.{LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?");
+    let pattern = format!("^(?:{host}/)?{PART}(?:/{PART})*(?::{TAG})?(?:@{DIGEST})?$");
+    regex::Regex::new(&pattern).is_ok_and(|pattern| pattern.is_match(image))
+}
+
 fn environment(pairs: &[String]) -> Result<Vec<Value>> {
-    let variable = |pair: &String| match pair.split_once('=').filter(|(key, _)| !key.is_empty()) {
+    let is_name = |key: &str| machinery::names::env_var_name(key).is_empty();
+    let variable = |pair: &String| match pair.split_once('=').filter(|(key, _)| is_name(key)) {
         Some((key, value)) => Ok(json!({"name": key, "value": value})),
         None => Err(Failure::message(format!("invalid env: {pair}"))),
     };

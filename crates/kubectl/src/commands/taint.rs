@@ -125,6 +125,10 @@ fn parse(texts: &[String]) -> Result<Taints> {
         if !problems.is_empty() {
             return Err(Failure::Usage(format!("invalid taint spec: {text}, {}", problems.join("; "))));
         }
+        let problems = machinery::names::label_value(value);
+        if !problems.is_empty() {
+            return Err(Failure::Usage(format!("invalid taint spec: {text}, {}", problems.join("; "))));
+        }
         let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if (!effect.is_empty() || !remove) && !known.contains(&effect) {
             return Err(Failure::Usage(match effect {

@@ -81,6 +81,9 @@ impl Until {
                 ));
             }
         };
+        if path.is_empty() {
+            return Err(Failure::message("jsonpath expression cannot be empty"));
+        }
         let path = Template::relaxed(&path).map_err(Failure::of)?;
         if value.as_deref() == Some("") {
             return Err(Failure::message(

@@ -191,7 +191,7 @@ fn flag_names(command: &Command, path: &str, given: &Parsed, last: &str) -> Vec<
     if !needed.is_empty() {
         return needed;
     }
-    let again = |flag: &Flag| !given.given(flag.name) || matches!(flag.kind, Kind::List | Kind::Array);
+    let again = |flag: &Flag| !given.given(flag.name) || matches!(flag.kind, Kind::List | Kind::Pairs | Kind::Array);
     let sorted = |mut flags: Vec<&'static Flag>| {
         flags.sort_by_key(|flag| flag.name);
         flags.into_iter().filter(|flag| !flag.help.is_empty() && again(flag)).collect::<Vec<_>>()

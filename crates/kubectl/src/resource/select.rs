@@ -238,6 +238,8 @@ impl Session {
     }
 
     async fn local_info(&self, source: &str, mut object: Value) -> Result<Info> {
+        // Without a server nobody knows which kinds have a namespace, so none is written down.
+        let asks_server = !(self.flags.has("local") && self.flags.on("local"));
         if !object.is_object() && self.flags.has("validate") {
             return Err(Failure::message(format!(
                 "error validating {source:?}: error validating data: invalid object to validate; if you choose to ignore these errors, turn validation off with --validate=false"
@@ -278,7 +280,7 @@ impl Session {
                 )));
             }
             namespace = if own.is_empty() { settings.namespace.clone() } else { own };
-            if object["metadata"].is_object() || object["metadata"].is_null() {
+            if asks_server && (object["metadata"].is_object() || object["metadata"].is_null()) {
                 object["metadata"]["namespace"] = namespace.clone().into();
             }
         }
@@ -336,7 +338,8 @@ impl Session {
     /// An object that is not found may be missing because its namespace is.
     pub(crate) async fn or_no_namespace(&self, mapping: &Mapping, failure: Failure) -> Failure {
         let Ok(namespace) = self.namespace() else { return failure };
-        if !failure.is_not_found() || !mapping.namespaced || namespace.is_empty() {
+        // The default namespace is always there.
+        if !failure.is_not_found() || !mapping.namespaced || ["", "default"].contains(&namespace) {
             return failure;
         }
         match self.send(&Call::get(format!("/api/v1/namespaces/{}", mapping::escaped(namespace)))).await {

@@ -43,3 +43,6 @@ pub(crate) static KIND: Kind = Kind {
 };
 
 const COLUMNS: &[Column] = &[Column::name(""), Column::new("Created At", "date", 0)];
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The schedule of a CronJob: five fields or a word such as `@daily`, with the errors upstream's reader gives.
 
+use machinery::duration::{self, InvalidDuration};
+
 /// When a CronJob is due. Bit `n` of a field is set where the value `n` matches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {
@@ -29,8 +31,8 @@ pub enum ScheduleError {
     Fields(Vec<String>),
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
-    #[error("failed to parse duration {text}: time: invalid duration {duration:?}")]
-    Duration { text: String, duration: String },
+    #[error("failed to parse duration {text}: {why}")]
+    Duration { text: String, why: InvalidDuration },
     #[error("too many hyphens: {0}")]
     Hyphens(String),
     #[error("too many slashes: {0}")]
@@ -119,45 +121,14 @@ fn descriptor(text: &str) -> Result<Schedule, ScheduleError> {
         "@daily" | "@midnight" => "0 0 * * *",
         "@hourly" => "0 * * * *",
         _ => {
-            let Some(duration) = text.strip_prefix("@every ") else {
+            let Some(every) = text.strip_prefix("@every ") else {
                 return Err(ScheduleError::Descriptor(text.into()));
             };
-            let seconds = seconds(duration)
-                .ok_or_else(|| ScheduleError::Duration { text: text.into(), duration: duration.into() })?;
-            return Ok(Schedule::Every(seconds.max(1)));
+            let every = duration::parse(every).map_err(|why| ScheduleError::Duration { text: text.into(), why })?;
+            return Ok(Schedule::Every(u64::try_from(every.as_secs()).unwrap_or_default().max(1)));
         }
     };
     Schedule::parse(five)
-}
-
-/// A duration as Go writes it, `1h30m`, in whole seconds.
-fn seconds(text: &str) -> Option<u64> {
-    let mut total = 0.0;
-    let mut rest = text.trim_start_matches('+');
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let units = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += number
-            * match &rest[..units] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return None,
-            };
-        rest = &rest[units..];
-    }
-    Some(total as u64)
 }
 
 /// One field: ranges, steps and lists of them.
@@ -247,6 +218,46 @@ mod tests {
         check("*/0 * * * *", "step of range should be a positive number: */0");
         check("1-2-3 * * * *", "too many hyphens: 1-2-3");
         check("a * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax");
+    }
+
+    /// Answers of upstream's reader.
+    #[test]
+    fn what_upstream_says_to_schedules() {
+        for (text, problem) in [
+            ("@every 5", "failed to parse duration @every 5: time: missing unit in duration \"5\""),
+            ("@every 1d", "failed to parse duration @every 1d: time: unknown unit \"d\" in duration \"1d\""),
+            ("@every -5s", ""),
+            ("@every", "unrecognized descriptor: @every"),
+            ("@Daily", "unrecognized descriptor: @Daily"),
+            ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
+            ("* * * * * *", "expected exactly 5 fields, found 6: [* * * * * *]"),
+            ("*/61 * * * *", ""),
+            ("1/2/3 * * * *", "too many slashes: 1/2/3"),
+            ("1--2 * * * *", "too many hyphens: 1--2"),
+            ("0-60 * * * *", "end of range (60) above maximum (59): 0-60"),
+            ("* 24 * * *", "end of range (24) above maximum (23): 24"),
+            ("* * 32 * *", "end of range (32) above maximum (31): 32"),
+            ("* * * 13 *", "end of range (13) above maximum (12): 13"),
+            ("* * * 0 *", "beginning of range (0) below minimum (1): 0"),
+            ("* * * foo *", "failed to parse int from foo: strconv.Atoi: parsing \"foo\": invalid syntax"),
+            ("* * * * 7", "end of range (7) above maximum (6): 7"),
+            ("* * * * sun-sat", ""),
+            ("* * * * sat-sun", "beginning of range (6) beyond end of range (0): sat-sun"),
+            ("1,2,x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("1, * * * *", ""),
+            ("-1 * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax"),
+            ("*/-1 * * * *", "negative number (-1) not allowed: -1"),
+            ("+1 * * * *", ""),
+            ("1.5 * * * *", "failed to parse int from 1.5: strconv.Atoi: parsing \"1.5\": invalid syntax"),
+            ("?/5 * * * *", ""),
+            ("5/ * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax"),
+            ("\t1   2 3 4 5 ", ""),
+            ("* * * dec-jan *", "beginning of range (12) beyond end of range (1): dec-jan"),
+        ] {
+            check(text, problem);
+        }
+        assert_eq!(Schedule::parse("@every -5s"), Ok(Schedule::Every(1)));
+        assert_eq!(Schedule::parse("@every 1h30m1.9s"), Ok(Schedule::Every(5401)));
     }
 
     #[test]

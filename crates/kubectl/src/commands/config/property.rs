@@ -61,6 +61,9 @@ pub(crate) async fn unset(session: &Session) -> Result<()> {
             config::write(&file, &config)?;
         }
         [list, name, fields @ .., last] if ["clusters", "contexts", "users"].contains(&list.as_str()) => {
+            if config::named(&merged, list, name).is_none() {
+                return Err(Failure::message(format!("current map key `{name}` is invalid")));
+            }
             change(session, list, inner_key(list), name, |entry| {
                 let mut place = entry;
                 for field in fields {

@@ -76,7 +76,7 @@ pub(super) async fn set_credentials(session: &Session) -> Result<()> {
         put_credentials(user, flags);
         put_file(session, user, "client-certificate", "client-certificate")?;
         put_file(session, user, "client-key", "client-key")?;
-        put_exec(user, flags);
+        put_exec(user, flags)?;
         Ok(())
     })?;
     terminal::outln(&format!("User {name:?} set."));
@@ -111,7 +111,7 @@ fn put_credentials(user: &mut Value, flags: &Parsed) {
 }
 
 /// The program that gets credentials.
-fn put_exec(user: &mut Value, flags: &Parsed) {
+fn put_exec(user: &mut Value, flags: &Parsed) -> Result<()> {
     if flags.given("exec-command") {
         user["exec"]["command"] = flags.text("exec-command").into();
         user["exec"]["provideClusterInfo"] = flags.on("exec-provide-cluster-info").into();
@@ -125,9 +125,24 @@ fn put_exec(user: &mut Value, flags: &Parsed) {
         user["exec"]["args"] = flags.list("exec-arg").into();
     }
     if flags.given("exec-env") {
-        let pairs = flags.list("exec-env");
-        let pairs = pairs.iter().filter_map(|pair| pair.split_once('='));
-        user["exec"]["env"] = pairs.map(|(name, value)| json!({"name": name, "value": value})).collect();
+        let mut env = user["exec"]["env"].as_array().cloned().unwrap_or_default();
+        for pair in flags.list("exec-env") {
+            match (pair.split_once('='), pair.strip_suffix('-')) {
+                (Some((name, value)), _) => put_variable(&mut env, name, value),
+                (None, Some(name)) => env.retain(|known| known["name"] != name),
+                (None, None) => return Err(Failure::message(format!("invalid exec-env format: {pair}"))),
+            }
+        }
+        user["exec"]["env"] = env.into();
+    }
+    Ok(())
+}
+
+/// A variable that is there gets the new value.
+fn put_variable(env: &mut Vec<Value>, name: &str, value: &str) {
+    match env.iter_mut().find(|known| known["name"] == name) {
+        Some(known) => known["value"] = value.into(),
+        None => env.push(json!({"name": name, "value": value})),
     }
 }
 
@@ -201,9 +216,15 @@ mod tests {
     #[test]
     fn programs_get_arguments_and_variables() {
         let mut user = json!({});
-        put_exec(&mut user, &flags("me --exec-command=give --exec-api-version=v --exec-arg=x --exec-env=A=b"));
+        put_exec(&mut user, &flags("me --exec-command=give --exec-api-version=v --exec-arg=x --exec-env=A=b")).unwrap();
         let exec = json!({"command": "give", "provideClusterInfo": false, "apiVersion": "v", "args": ["x"],
             "env": [{"name": "A", "value": "b"}]});
         assert_eq!(user["exec"], exec);
+        let env = |user: &mut Value, line: &str| put_exec(user, &flags(line)).map_err(|failure| failure.text());
+        env(&mut user, "me --exec-env=B=1 --exec-env=A=c").unwrap();
+        assert_eq!(user["exec"]["env"], json!([{"name": "A", "value": "c"}, {"name": "B", "value": "1"}]));
+        env(&mut user, "me --exec-env=A-").unwrap();
+        assert_eq!(user["exec"]["env"], json!([{"name": "B", "value": "1"}]));
+        assert_eq!(env(&mut user, "me --exec-env=A"), Err("invalid exec-env format: A".into()));
     }
 }

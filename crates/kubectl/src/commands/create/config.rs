@@ -103,6 +103,11 @@ fn open(path: &str, error: &std::io::Error) -> Failure {
 /// `[key=]path`; a folder gives all its plain files.
 pub(crate) fn from_file(source: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let (key, path) = match source.split_once('=') {
+        Some((_, path)) if path.contains('=') => {
+            return Err(Failure::message("key names or file paths cannot contain '='"));
+        }
+        Some(("", path)) => return Err(Failure::message(format!("key name for file path {path} missing"))),
+        Some((key, "")) => return Err(Failure::message(format!("file path for key name {key} missing"))),
         Some((key, path)) => (Some(key.to_string()), path),
         None => (None, source),
     };

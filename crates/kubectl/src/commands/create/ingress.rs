@@ -43,7 +43,11 @@ async fn run(session: &Session) -> Result<()> {
         };
         metadata["annotations"][key] = value.into();
     }
-    let spec = spec(&rules, flags.text("class"), flags.text("default-backend"))?;
+    let backend = flags.text("default-backend");
+    if !backend.is_empty() && backend.split(':').count() != 2 {
+        return Err(Failure::message("default-backend should be in format servicename:serviceport"));
+    }
+    let spec = spec(&rules, flags.text("class"), backend)?;
     let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec});
     generated(session, object, "failed to create ingress: ").await
 }

@@ -88,7 +88,11 @@ async fn quota(session: &Session) -> Result<()> {
     }
     let scopes = session.flags.text("scopes");
     if !scopes.is_empty() {
-        object["spec"]["scopes"] = scopes.split(',').collect::<Vec<_>>().into();
+        let scopes: Vec<&str> = scopes.split(',').collect();
+        if scopes.contains(&"") {
+            return Err(Failure::message("invalid resource quota scope \"\""));
+        }
+        object["spec"]["scopes"] = scopes.into();
     }
     generated(session, object, "failed to create quota: ").await
 }

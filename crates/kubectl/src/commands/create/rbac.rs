@@ -152,8 +152,22 @@ fn check(kind: &str, verbs: &[String], resources: &[String], urls: &[String]) ->
     }
     match verbs.iter().find(|verb| !URL_VERBS.contains(&verb.as_str())) {
         Some(verb) if !urls.is_empty() => Err(Failure::message(format!("invalid verb: '{verb}' for nonResourceURL"))),
-        _ => Ok(()),
+        _ => urls.iter().try_for_each(|url| check_url(url)),
     }
+}
+
+/// A path may end with `*`, which stands for all that begin so.
+fn check_url(url: &str) -> Result<()> {
+    if url == "*" {
+        return Ok(());
+    }
+    if !url.starts_with('/') {
+        return Err(Failure::message("nonResourceURL should start with /"));
+    }
+    if url.strip_suffix('*').unwrap_or(url).contains('*') {
+        return Err(Failure::message("nonResourceURL only supports wildcard matches when '*' is at the end"));
+    }
+    Ok(())
 }
 
 /// The resources of each group, sorted by groups: they become one rule each.

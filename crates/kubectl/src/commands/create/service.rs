@@ -61,6 +61,10 @@ async fn run(session: &Session, kind: &str) -> Result<()> {
     let flags = &session.flags;
     if kind == "ExternalName" {
         required(session, &["external-name"])?;
+        let external = flags.text("external-name");
+        if !machinery::names::dns_subdomain(external).is_empty() {
+            return Err(Failure::message(format!("invalid service external name {external}")));
+        }
     }
     let ports = flags.list("tcp");
     if ports.is_empty() && kind != "ExternalName" && flags.text("clusterip") != "None" {
@@ -91,7 +95,8 @@ async fn run(session: &Session, kind: &str) -> Result<()> {
 
 /// `80`, `80:8080`, `80:http`.
 fn port_spec(text: &str) -> Result<Value> {
-    let (port, target) = text.split_once(':').unwrap_or((text, text));
+    let mut parts = text.split(':');
+    let (port, target) = (parts.next().unwrap_or_default(), parts.next());
     let number = |text: &str| -> Result<i64> {
         let why = match text.parse::<u64>() {
             Ok(port @ 0..=65535) => return Ok(port as i64),
@@ -100,11 +105,20 @@ fn port_spec(text: &str) -> Result<Value> {
         };
         Err(Failure::message(format!("strconv.ParseUint: parsing {text:?}: {why}")))
     };
-    let target: Value = match target.parse::<i64>() {
-        Ok(_) => number(target)?.into(),
-        Err(_) => target.into(),
+    let port = number(port)?;
+    let target: Value = match target.map(|target| (target, target.parse::<i64>())) {
+        None => port.into(),
+        Some((_, Ok(number @ 1..=65535))) => number.into(),
+        Some((_, Ok(_))) => return Err(Failure::message("must be between 1 and 65535, inclusive")),
+        Some((name, Err(_))) => {
+            let problems = machinery::names::port_name(name);
+            if !problems.is_empty() {
+                return Err(Failure::message(problems.join(",")));
+            }
+            name.into()
+        }
     };
-    Ok(json!({"name": text.replace(':', "-"), "port": number(port)?, "protocol": "TCP", "targetPort": target}))
+    Ok(json!({"name": text.replace(':', "-"), "port": port, "protocol": "TCP", "targetPort": target}))
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use crate::session::{Call, Session};
 use crate::terminal;
 
 pub(crate) async fn run(session: &Session) -> Result<()> {
+    super::check_revision(session)?;
     let (infos, failures) = super::chosen(session, true).await?;
     failure::all(failures)?;
     let format = Format::from(&session.flags, false)?;
     let wanted = session.flags.integer("revision");
-    super::check_revision(session)?;
     for info in infos {
         let revisions = revisions(session, &info).await?;
         let shown = format!("{} ", info.shown());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{COMMON, CONTAINERS, chosen, containers, no_template, pod_spec, save};
+use super::{COMMON, CONTAINERS, chosen, containers, failed, no_template, pod_spec, save};
 use crate::command::Command;
 use crate::commands::change::{Change, DRY_RUN};
 use crate::failure::{self, Failure, Result};
@@ -73,7 +73,7 @@ async fn one(change: &Change<'_>, before: &Info, variables: &Variables) -> Resul
     let session = change.session;
     let flags = &session.flags;
     let mut after = before.clone();
-    let Some(spec) = pod_spec(&mut after) else { return Ok(Err(no_template(before))) };
+    let Some(spec) = pod_spec(&mut after) else { return Ok(Err(no_template(session, before))) };
     let found = containers(spec, flags.text("containers"));
     if found.is_empty() {
         terminal::errln(&format!(
@@ -88,10 +88,9 @@ async fn one(change: &Change<'_>, before: &Info, variables: &Variables) -> Resul
         if flags.on("list") {
             list(session, before, container).await?;
         } else {
-            variables.put_into(container, flags.on("overwrite")).map_err(|conflict| {
-                let (plural, name) = (&before.mapping.plural, &before.name);
-                Failure::message(format!("{plural}/{name} {conflict}, and --overwrite is false"))
-            })?;
+            variables
+                .put_into(container, flags.on("overwrite"))
+                .map_err(|conflict| failed(session, before, format!("{conflict}, and --overwrite is false")))?;
         }
     }
     if flags.on("list") { Ok(Ok(())) } else { Ok(save(change, before, after, "env updated").await) }
@@ -143,6 +142,11 @@ fn parse(pairs: &[String], input: impl Fn() -> Result<String>) -> Result<Variabl
 
 impl Variables {
     fn check(&self) -> Result<()> {
+        if self.set.iter().any(|variable| self.removed.iter().any(|name| variable["name"] == name.as_str())) {
+            return Err(Failure::message(
+                "can not both modify and remove the same environment variable in the same command",
+            ));
+        }
         for variable in &self.set {
             let name = variable["name"].as_str().unwrap_or_default();
             if let Some(problem) = machinery::names::env_var_name(name).first() {
@@ -218,6 +222,9 @@ async fn resolved(session: &Session, variable: &Value) -> Result<Option<String>>
 async fn from(session: &Session) -> Result<Vec<Value>> {
     let flags = &session.flags;
     let Some((kind, name)) = flags.text("from").split_once('/') else { return Ok(Vec::new()) };
+    if flags.on("local") {
+        return Err(Failure::message("unsupported resource specified in --from"));
+    }
     let mapping = session.mapping(kind).await?;
     let object = session.send(&Call::get(mapping.object(session.namespace()?, name))).await?;
     let reference = match mapping.plural.as_str() {

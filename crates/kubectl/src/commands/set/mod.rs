@@ -5,11 +5,12 @@ mod env;
 use serde_json::{Value, json};
 
 use crate::command::Command;
-use crate::commands::change::{Change, DRY_RUN, STRATEGIC};
+use crate::commands::change::{Change, DRY_RUN, STRATEGIC, as_go_writes};
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
 use crate::output;
 use crate::resource::Info;
+use crate::resource::mapping::Mapping;
 use crate::resource::select::{FILES, FILES_RECURSIVE, Query, SELECTOR};
 use crate::session::{Call, Session};
 
@@ -85,13 +86,37 @@ const SUBJECT_FLAGS: &[Flag] = &[
 /// The objects that the arguments before the changes name.
 async fn chosen(session: &Session, arguments: &[String]) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { arguments: arguments.to_vec(), chunk: 500, ..Query::from(session) };
+    if session.flags.on("local") {
+        check_local(&query)?;
+        return session.local(&query).await;
+    }
     if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(crate::commands::NO_RESOURCES));
     }
-    if session.flags.on("local") {
-        return session.local(&query).await;
-    }
     session.chosen(&query, session.flags.on("all")).await
+}
+
+/// Without a server there are only files.
+fn check_local(query: &Query) -> Result<()> {
+    if query.arguments.is_empty() && query.has_files() {
+        return Ok(());
+    }
+    Err(Failure::message(
+        "you must specify resources by --filename when --local is set.\nExample resource specifications include:\n   \
+         '-f rsrc.yaml'\n   '--filename=rsrc.json'",
+    ))
+}
+
+/// What is wrong with one object. Its name is that of the collection, or without a server, that of the kind, behind
+/// which upstream ends the line if the kind has a group.
+fn failed(session: &Session, info: &Info, why: impl std::fmt::Display) -> Failure {
+    let mapping = &info.mapping;
+    let name = match (session.flags.on("local"), mapping.group.as_str()) {
+        (false, _) => format!("{}/{}", mapping.plural, info.name),
+        (true, "") => info.shown(),
+        (true, _) => format!("{}\n", info.shown()),
+    };
+    Failure::message(format!("{name} {why}"))
 }
 
 /// Where the pod's spec stands in an object.
@@ -104,11 +129,9 @@ fn pod_spec(info: &mut Info) -> Option<&mut Value> {
     info.object.pointer_mut(path)
 }
 
-fn no_template(info: &Info) -> Failure {
-    Failure::message(format!(
-        "{}/{} the object is not a pod or does not have a pod template: *{}.{}",
-        info.mapping.plural, info.name, info.mapping.version, info.mapping.kind
-    ))
+fn no_template(session: &Session, info: &Info) -> Failure {
+    let Mapping { version, kind, .. } = &info.mapping;
+    failed(session, info, format!("the object is not a pod or does not have a pod template: *{version}.{kind}"))
 }
 
 /// Sends what differs, and says so.
@@ -117,7 +140,11 @@ async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) ->
         return Ok(());
     }
     let local = change.local() || change.session.flags.on("local");
-    let object = if local { after.object.clone() } else { change.send(patch(before, &after), "kubectl-set").await? };
+    let object = if local {
+        as_go_writes(after.object.clone())
+    } else {
+        change.send(patch(before, &after), "kubectl-set").await?
+    };
     change.report_typed(&after.shown(), &object, outcome)
 }
 
@@ -155,6 +182,9 @@ async fn image(session: &Session) -> Result<()> {
     if resources.is_empty() && !session.flags.given("filename") {
         return Err(Failure::message(crate::commands::NO_RESOURCES));
     }
+    if session.flags.on("local") {
+        check_local(&Query { arguments: resources.to_vec(), ..Query::from(session) })?;
+    }
     if pairs.is_empty() {
         session.wanted(&Query { arguments: resources.to_vec(), ..Query::from(session) }).await?;
         return Err(Failure::message("at least one image update is required"));
@@ -168,7 +198,7 @@ async fn image(session: &Session) -> Result<()> {
     for before in infos {
         let mut after = before.clone();
         let Some(spec) = pod_spec(&mut after) else {
-            failures.push(no_template(&before));
+            failures.push(no_template(session, &before));
             continue;
         };
         for pair in pairs {
@@ -204,7 +234,7 @@ async fn resources(session: &Session) -> Result<()> {
     for before in infos {
         let mut after = before.clone();
         let Some(spec) = pod_spec(&mut after) else {
-            failures.push(no_template(&before));
+            failures.push(no_template(session, &before));
             continue;
         };
         let found = containers(spec, flags.text("containers"));
@@ -245,7 +275,7 @@ async fn selector(session: &Session) -> Result<()> {
             after.object["metadata"]["resourceVersion"] = session.flags.text("resource-version").into();
         }
         let object = if change.local() || session.flags.on("local") {
-            after.object.clone()
+            as_go_writes(after.object.clone())
         } else {
             change.send(patch(&before, &after), "kubectl-set").await?
         };
@@ -268,6 +298,9 @@ fn equalities_only(expression: &str) -> Result<()> {
     if let Some((key, values)) = expression.split_once(" notin (") {
         return refused(key, "NotIn", &values.trim_end_matches(')').replace(',', " "));
     }
+    if expression.split(',').any(|part| part.contains("!=")) {
+        return Err(Failure::message("\"!=\" is not a valid label selector operator"));
+    }
     match expression.split(',').find(|part| !part.contains('=')) {
         Some(key) => {
             refused(key.trim_start_matches('!'), if key.starts_with('!') { "DoesNotExist" } else { "Exists" }, "")
@@ -285,14 +318,14 @@ async fn service_account(session: &Session) -> Result<()> {
     for before in infos {
         let mut after = before.clone();
         let Some(spec) = pod_spec(&mut after) else {
-            failures.push(no_template(&before));
+            failures.push(no_template(session, &before));
             continue;
         };
         spec["serviceAccountName"] = account.clone().into();
         spec.as_object_mut().map(|spec| spec.remove("serviceAccount"));
         let patch = json!({"spec": {"template": {"spec": {"serviceAccountName": account}}}});
         let object = if change.local() || session.flags.on("local") {
-            after.object.clone()
+            as_go_writes(after.object.clone())
         } else {
             match change.send(Call::patch(after.path(), STRATEGIC, &patch), "kubectl-set").await {
                 Ok(object) => object,
@@ -315,9 +348,11 @@ async fn subject(session: &Session) -> Result<()> {
     added.extend(flags.list("user").iter().map(|name| json!({"kind": "User", "apiGroup": group, "name": name})));
     added.extend(flags.list("group").iter().map(|name| json!({"kind": "Group", "apiGroup": group, "name": name})));
     for account in flags.list("serviceaccount") {
-        let Some((namespace, name)) = account.split_once(':') else {
+        let parts = account.split_once(':').filter(|(_, name)| !name.is_empty() && !name.contains(':'));
+        let Some((namespace, name)) = parts else {
             return Err(Failure::message("serviceaccount must be <namespace>:<name>"));
         };
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
         added.push(json!({"kind": "ServiceAccount", "namespace": namespace, "name": name}));
     }
     if added.is_empty() {
@@ -327,10 +362,8 @@ async fn subject(session: &Session) -> Result<()> {
     for before in infos {
         let mut after = before.clone();
         if !["rolebindings", "clusterrolebindings"].contains(&before.mapping.plural.as_str()) {
-            failures.push(Failure::message(format!(
-                "{}/{} setting subjects is only supported for RoleBinding/ClusterRoleBinding",
-                before.mapping.plural, before.name
-            )));
+            let why = "setting subjects is only supported for RoleBinding/ClusterRoleBinding";
+            failures.push(failed(session, &before, why));
             continue;
         }
         let mut subjects = before.object["subjects"].as_array().cloned().unwrap_or_default();

@@ -16,6 +16,8 @@ mod describe;
 mod look;
 mod auth;
 mod config;
+mod local;
+mod refused;
 
 use serde_json::{Value, json};
 
