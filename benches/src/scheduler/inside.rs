@@ -46,6 +46,7 @@ pub fn decisions_per_second(shape: &Shape, nodes: usize) -> f64 {
                 // Choosing whom to preempt is the decision here.
                 std::hint::black_box(preempt(&profile, view, &pod, &failure, &mut random));
             }
+            Decision::Error(why) => panic!("cannot decide about pod: {why}"),
         }
         decided += 1;
         if began.elapsed() > TIME_MAX {

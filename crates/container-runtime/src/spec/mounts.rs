@@ -22,7 +22,11 @@ pub(super) fn mounts(input: &Input, security: &v1::LinuxContainerSecurityContext
     // One at `/dev` brings all that is below it, as with containerd.
     let is_brought = |path: &Path| bound.iter().any(|mount| mount.destination() == path);
     let brings_dev = is_brought(Path::new("/dev"));
-    mounts.retain(|mount| !is_brought(mount.destination()) && !(brings_dev && mount.destination().starts_with("/dev")));
+    mounts.retain(|mount| {
+        let path = mount.destination();
+        let is_below_dev = brings_dev && path.starts_with("/dev");
+        !is_brought(path) && !is_below_dev
+    });
     mounts.extend(bound);
     Ok(mounts)
 }

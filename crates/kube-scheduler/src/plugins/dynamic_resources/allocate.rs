@@ -317,7 +317,6 @@ impl<'a> Search<'a> {
                 binding_failure_conditions: chosen.offer.device.binding_failure_conditions.clone(),
                 share_id: chosen.share.is_some().then(new_uid),
                 consumed_capacity: chosen.share.as_ref().map(shares::written).filter(|amounts| !amounts.is_empty()),
-                ..DeviceRequestAllocationResult::default()
             }
         });
         let results = results.collect();
