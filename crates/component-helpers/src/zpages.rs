@@ -258,7 +258,7 @@ mod tests {
         });
         assert_eq!(serde_json::from_str::<Value>(&page.body).unwrap(), expected);
         let page = asked("/flagz", "application/yaml;as=Flagz;g=config.k8s.io;v=v1alpha1");
-        assert!(page.body.contains("flags:\n  a: 'b: c'\n  profiling: \"false\"\n"), "{}", page.body);
+        assert!(page.body.contains("flags:\n  a: \"b: c\"\n  profiling: \"false\"\n"), "{}", page.body);
         assert!(page.warning.is_some_and(|text| text.contains("flagz endpoint is deprecated")));
     }
 }

@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn a_component_shows_every_flag_that_it_has() {
-        let flags = shown("knarr kube-scheduler --kubeconfig=/k --kube-api-qps 7 --feature-gates=AllBeta=true").all();
+        let flags = shown("knarr kube-scheduler --kubeconfig=/k --kube-api-qps 7 --feature-gates=AllAlpha=false").all();
         let value = |name: &str| flags.get(name).map(String::as_str);
         assert_eq!(value("kubeconfig"), Some("/k"));
         assert_eq!(value("secure-port"), Some(""));
         assert_eq!(value("leader-elect"), Some("true"));
         assert_eq!(value("kube-api-qps"), Some("7"));
-        assert_eq!(value("feature-gates"), Some("AllBeta=true"));
+        assert_eq!(value("feature-gates"), Some("AllAlpha=false"));
         let flags = shown("knarr kubelet --max-pods=7 --sync-frequency=1m --tls-cert-file /c").all();
         assert_eq!(flags.get("max-pods").map(String::as_str), Some("7"));
         assert_eq!(flags.get("sync-frequency").map(String::as_str), Some("1m"));

@@ -40,8 +40,8 @@ fn loaded(load: Load, text: &str) -> Result<(), String> {
     load(&text, &path).map_err(|error| error.to_string())
 }
 
-#[test]
-fn files_with_every_field_load_unchanged() {
+#[tokio::test]
+async fn files_with_every_field_load_unchanged() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (name, text, load) in EXAMPLES {
         assert_eq!(loaded(load, text), Ok(()), "{name}");
@@ -56,8 +56,8 @@ fn field(line: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(is_name)).then_some(name)
 }
 
-#[test]
-fn a_mistake_in_any_field_is_told_with_its_line() {
+#[tokio::test]
+async fn a_mistake_in_any_field_is_told_with_its_line() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (file, text, load) in EXAMPLES {
         let lines: Vec<&str> = text.lines().collect();

@@ -192,8 +192,7 @@ async fn metrics(
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
         return None;
     }
-    let client = story.cx.client.clone();
-    let settings = &story.cx.settings.autoscaling;
+    let (client, settings) = (story.cx.client.clone(), &story.cx.settings.autoscaling);
     let (now, tolerance) = (story.now, tolerance(settings, spec));
     let scene = Scene {
         client: &client,
@@ -210,9 +209,8 @@ async fn metrics(
     let mut best: Option<(i32, String)> = None;
     let mut failures = Vec::new();
     let mut statuses: Vec<MetricStatus> = Vec::new();
-    let monitor = story.cx.memory::<Monitor>();
     for metric in all {
-        match counted(&scene, metric, &monitor).await {
+        match counted(&scene, metric, story.cx).await {
             Ok(answer) => {
                 statuses.push(answer.status);
                 if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
@@ -244,13 +242,13 @@ async fn metrics(
 }
 
 /// What one metric asks for; how that went is counted.
-async fn counted(scene: &Scene<'_>, metric: &MetricSpec, monitor: &Monitor) -> Result<Answer, Failure> {
+async fn counted(scene: &Scene<'_>, metric: &MetricSpec, cx: &Context) -> Result<Answer, Failure> {
     let began = Instant::now();
     let evaluated = evaluate(scene, metric).await;
     let (action, fault) = match &evaluated {
         Ok(answer) => (Action::from(scene.there, answer.replicas), Fault::None),
         Err(failure) => (Action::None, failure.error.fault()),
     };
-    monitor.computed(action, fault, &metric.type_, began.elapsed());
+    cx.memory::<Monitor>().computed(action, fault, &metric.type_, began.elapsed());
     evaluated
 }

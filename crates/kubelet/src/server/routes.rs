@@ -27,7 +27,7 @@ pub struct Context {
 impl Context {
     pub fn new(server: Server) -> Context {
         let Settings { version, flags, .. } = &server.settings;
-        let zpages = Zpages::new("kubelet", *version, process::start_time(), flags.clone());
+        let zpages = Zpages::new("kubelet", version, process::start_time(), flags.clone());
         let zpages = zpages.beside(["/configz", "/flagz", "/healthz", "/metrics", "/pods", "/stats"]);
         let (tokens, decisions, slis) = (Tokens::default(), Decisions::default(), Slis::default());
         Context { server, tokens, decisions, slis, zpages }
