@@ -164,7 +164,8 @@ fn read_only_goes_as_deep_as_asked_for() {
 
 #[test]
 fn certificates_that_the_cluster_trusts_are_shown_to_pods() {
-    let node = Node::start(&[]);
+    let gates = "ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
+    let node = Node::start(&[&format!("--kube-apiserver-arg=feature-gates={gates}")]);
     let certificate = |name: &str| {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();

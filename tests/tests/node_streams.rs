@@ -301,6 +301,8 @@ fn the_kubelet_itself_asks_who_is_there() {
     let running: serde_json::Value = serde_json::from_str(&get(&admin, "/runningpods/").1).unwrap();
     assert_eq!(running["items"][0]["spec"]["containers"].as_array().unwrap().len(), 2);
     assert!(get(&admin, "/configz").1.contains("kubeletconfig"));
+    assert!(get(&admin, "/flagz").1.ends_with("only.\nmax-pods=7\n"), "{}", get(&admin, "/flagz").1);
+    assert!(get(&admin, "/statusz").1.contains("\nBinary version: 1.36.4\n"));
     assert_eq!(get(&admin, "/checkpoint/default/web/app").0, 404);
     assert_eq!(get(&admin, "/nothing").0, 404);
     assert!(get(&admin, "/logs/").1.contains("pods/"));

@@ -36,6 +36,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// What the client says of the forms it reads.
+    pub fn accept(&self) -> String {
+        let values = self.headers.get_all(http::header::ACCEPT).iter();
+        values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+    }
+
     /// The bearer token that was sent along.
     pub fn token(&self) -> Option<&str> {
         let values = self.headers.get_all(http::header::AUTHORIZATION).iter();
@@ -49,13 +55,23 @@ impl Request {
 pub struct Answer {
     pub status: StatusCode,
     content_type: &'static str,
+    /// The header `Warning`, where there is one.
+    warning: Option<&'static str>,
     pub body: String,
 }
 
 impl Answer {
+    pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<String>) -> Answer {
+        Answer { status, content_type, warning: None, body: body.into() }
+    }
+
+    pub fn warning(self, warning: Option<&'static str>) -> Answer {
+        Answer { warning, ..self }
+    }
+
     /// Text under the type of metrics, which monitoring reads as plain text as well.
     pub fn text(status: StatusCode, body: impl Into<String>) -> Answer {
-        Answer { status, content_type: METRICS, body: body.into() }
+        Answer::new(status, METRICS, body)
     }
 
     pub fn ok(body: impl Into<String>) -> Answer {
@@ -63,36 +79,44 @@ impl Answer {
     }
 
     pub fn json(status: StatusCode, body: String) -> Answer {
-        Answer { status, content_type: "application/json", body }
+        Answer::new(status, "application/json", body)
     }
 
     pub fn not_found() -> Answer {
-        Answer { status: StatusCode::NOT_FOUND, content_type: PLAIN, body: "404 page not found\n".into() }
+        Answer::new(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
     }
 }
 
-/// Given the path that is asked for.
-pub type Answers = Arc<dyn Fn(&str) -> Answer + Send + Sync>;
+pub type Answers = Arc<dyn Fn(&Request) -> Answer + Send + Sync>;
+
+/// Pages that only one component has, by their paths.
+type Others = Arc<dyn Fn(&Request) -> Option<Answer> + Send + Sync>;
 
 /// The pages that every component has: `/healthz`, `/livez`, `/readyz`, `/metrics` and `/metrics/slis`.
 pub struct Pages {
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
     slis: Slis,
+    others: Others,
 }
 
 impl Pages {
     pub fn new(metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Pages {
-        Pages { metrics, slis: Slis::default() }
+        Pages { metrics, slis: Slis::default(), others: Arc::new(|_| None) }
     }
 
-    pub fn answer(&self, path: &str) -> Answer {
-        match path {
+    /// With pages besides these.
+    pub fn and(self, others: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> Pages {
+        Pages { others: Arc::new(others), ..self }
+    }
+
+    pub fn answer(&self, request: &Request) -> Answer {
+        match request.path.as_str() {
             "/healthz" => self.ping("healthz"),
             "/livez" => self.ping("livez"),
             "/readyz" => self.ping("readyz"),
             "/metrics" => Answer::ok((self.metrics)()),
             "/metrics/slis" => Answer::ok(self.slis.text()),
-            _ => Answer::not_found(),
+            _ => (self.others)(request).unwrap_or_else(Answer::not_found),
         }
     }
 
@@ -107,7 +131,7 @@ impl Pages {
 pub async fn serve(listener: TcpListener, answers: Answers, shutdown: Shutdown) {
     let serve = |stream| {
         let answers = answers.clone();
-        tasks::boxed(async move { answer(stream, async |request| answers(&request.path)).await })
+        tasks::boxed(async move { answer(stream, async |request| answers(&request)).await })
     };
     accept(listener, shutdown, serve).await;
 }
@@ -149,8 +173,9 @@ where
         "GET" | "HEAD" => answer(request).await,
         _ => Answer::not_found(),
     };
+    let warning = answer.warning.map(|text| format!("Warning: {text}\r\n")).unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\n{warning}Content-Length: {}\r\nConnection: close\r\n\r\n",
         answer.status,
         answer.content_type,
         answer.body.len()
@@ -209,11 +234,14 @@ mod tests {
 
     #[test]
     fn health_checks_are_counted() {
-        let pages = Pages::new(Arc::new(|| "a 1\n".into()));
-        assert_eq!(pages.answer("/readyz"), Answer::ok("ok"));
-        assert_eq!(pages.answer("/metrics"), Answer::ok("a 1\n"));
-        assert_eq!(pages.answer("/else"), Answer::not_found());
-        let text = pages.answer("/metrics/slis").body;
+        let more = |request: &Request| (request.path == "/more").then(|| Answer::ok("more"));
+        let pages = Pages::new(Arc::new(|| "a 1\n".into())).and(more);
+        let asked = |path: &str| pages.answer(&Request { path: path.into(), ..Request::default() });
+        assert_eq!(asked("/readyz"), Answer::ok("ok"));
+        assert_eq!(asked("/metrics"), Answer::ok("a 1\n"));
+        assert_eq!(asked("/more"), Answer::ok("more"));
+        assert_eq!(asked("/else"), Answer::not_found());
+        let text = asked("/metrics/slis").body;
         assert!(text.contains("kubernetes_healthcheck{name=\"ping\",type=\"readyz\"} 1\n"), "{text}");
     }
 

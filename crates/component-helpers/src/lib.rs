@@ -10,3 +10,4 @@ pub mod pods;
 pub mod volumes;
 pub mod quota;
 pub mod host_ports;
+pub mod zpages;

@@ -12,7 +12,9 @@ use crate::resolver::Resolver;
 /// Answers until shutdown. Being unable to is no reason to answer no questions.
 pub async fn serve(address: SocketAddr, resolver: Arc<Resolver>, shutdown: Shutdown) {
     match TcpListener::bind(address).await {
-        Ok(listener) => status_page::serve(listener, Arc::new(move |path| answer(path, &resolver)), shutdown).await,
+        Ok(listener) => {
+            status_page::serve(listener, Arc::new(move |request| answer(&request.path, &resolver)), shutdown).await
+        }
         Err(error) => tracing::warn!(%address, %error, "cannot serve health and metrics of DNS"),
     }
 }

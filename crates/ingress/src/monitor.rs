@@ -16,7 +16,7 @@ pub async fn run(config: Arc<Config>, metrics: Arc<Metrics>, shutdown: Shutdown)
         Err(error) => return tracing::warn!(%address, %error, "cannot serve health and metrics of ingress"),
     };
     config.bound.send_modify(|bound| bound.monitoring = listener.local_addr().ok());
-    status_page::serve(listener, Arc::new(move |path| answer(path, &metrics)), shutdown).await;
+    status_page::serve(listener, Arc::new(move |request| answer(&request.path, &metrics)), shutdown).await;
 }
 
 fn answer(path: &str, metrics: &Metrics) -> Answer {

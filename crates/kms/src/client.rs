@@ -24,14 +24,7 @@ pub struct Plugin {
 impl Plugin {
     /// Connects with the first call. `socket` is a path, or `@name` in the abstract namespace of Linux.
     pub fn new(socket: &Path, timeout: Duration) -> Plugin {
-        let path = socket.to_owned();
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { connect(path).await.map(TokioIo::new) }
-        });
-        // The address is of no interest to the connector, but a channel needs one; plugins see it as the authority.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-        Plugin { channel, timeout }
+        Plugin { channel: channel(socket), timeout }
     }
 
     pub fn timeout(&self) -> Duration {
@@ -40,7 +33,7 @@ impl Plugin {
 
     pub async fn status(&self) -> Result<v2::StatusResponse, Error> {
         let call = || async { self.client().status(v2::StatusRequest {}).await };
-        self.within(call).await
+        within(self.timeout, call).await
     }
 
     pub async fn encrypt(&self, plaintext: &[u8], uid: &str) -> Result<v2::EncryptResponse, Error> {
@@ -48,7 +41,7 @@ impl Plugin {
             let request = v2::EncryptRequest { plaintext: plaintext.to_vec(), uid: uid.to_owned() };
             self.client().encrypt(request).await
         };
-        self.within(call).await
+        within(self.timeout, call).await
     }
 
     pub async fn decrypt(
@@ -67,36 +60,47 @@ impl Plugin {
             };
             self.client().decrypt(request).await
         };
-        Ok(self.within(call).await?.plaintext)
+        Ok(within(self.timeout, call).await?.plaintext)
     }
 
     fn client(&self) -> KeyManagementServiceClient<Channel> {
         KeyManagementServiceClient::new(self.channel.clone())
     }
+}
 
-    /// The answer of a call, or that there was none in time. A call that could not be made because nobody listens is made again,
-    /// as upstream's client waits for a connection.
-    async fn within<T, F>(&self, call: impl Fn() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    {
-        let mut last = None;
-        let answered = async {
-            loop {
-                match call().await {
-                    Ok(response) => return Ok(response.into_inner()),
-                    Err(status) if is_unconnected(&status) => last = Some(described(&status)),
-                    Err(status) => return Err(Error { code: status.code(), message: status.message().to_owned() }),
-                }
-                tokio::time::sleep(CONNECT_AGAIN).await;
+/// Connects with the first call. `socket` is a path, or `@name` in the abstract namespace of Linux.
+pub fn channel(socket: &Path) -> Channel {
+    let path = socket.to_owned();
+    let connector = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { connect(path).await.map(TokioIo::new) }
+    });
+    // The address is of no interest to the connector, but a channel needs one; plugins see it as the authority.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
+}
+
+/// The answer of a call, or that there was none in time. A call that could not be made because nobody listens is made again,
+/// as upstream's client waits for a connection.
+pub(crate) async fn within<T, F>(timeout: Duration, call: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let mut last = None;
+    let answered = async {
+        loop {
+            match call().await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(status) if is_unconnected(&status) => last = Some(described(&status)),
+                Err(status) => return Err(Error { code: status.code(), message: status.message().to_owned() }),
             }
-        };
-        if let Ok(answer) = tokio::time::timeout(self.timeout, answered).await {
-            return answer;
+            tokio::time::sleep(CONNECT_AGAIN).await;
         }
-        let why = last.map_or_else(String::new, |why| format!(": {why}"));
-        Err(Error::deadline(format!("context deadline exceeded{why}")))
+    };
+    if let Ok(answer) = tokio::time::timeout(timeout, answered).await {
+        return answer;
     }
+    let why = last.map_or_else(String::new, |why| format!(": {why}"));
+    Err(Error::deadline(format!("context deadline exceeded{why}")))
 }
 
 async fn connect(path: PathBuf) -> std::io::Result<UnixStream> {

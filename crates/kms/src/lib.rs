@@ -1,7 +1,8 @@
-//! Key management plugins (KMS v2): the messages of their API (`proto/`, from which `generated/` is made), and a client over a
-//! unix socket whose every call ends within a named time.
+//! Key management plugins (KMS v2) and external signers of tokens: the messages of their APIs (`proto/`, from which `generated/` is
+//! made), and clients over a unix socket whose every call ends within a named time.
 
 mod client;
+mod signer;
 
 /// The messages, client and server of the API, and the form of encrypted values in the store.
 #[allow(clippy::all)]
@@ -9,7 +10,19 @@ pub mod v2 {
     include!("generated/v2.rs");
 }
 
-pub use client::Plugin;
+/// The messages, client and server of external signers of service accounts' tokens.
+#[allow(clippy::all)]
+pub mod externaljwt {
+    include!("generated/v1.rs");
+}
+
+pub use client::{Plugin, channel};
+pub use signer::Signer;
+
+/// A time in seconds since 1970, as messages have it.
+pub fn timestamp(seconds: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds, nanos: 0 }
+}
 
 /// Why a plugin did not do as told, in the words that gRPC has for it.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

@@ -40,6 +40,12 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Tells the parts what their `/flagz` shows.
+    pub fn show(&mut self, shown: &crate::shown::Shown) {
+        self.node.shown = shown.of_part("kubelet");
+        self.parts.show(shown);
+    }
+
     /// What is left on the machine when the agent is gone.
     pub fn installed(self) -> crate::install::Node {
         crate::install::Node { data_dir: self.data_dir, flags: self.node }

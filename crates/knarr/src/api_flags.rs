@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use component_base::features::Gates;
-use kube_apiserver::{Options, RuntimeConfig, StorageMedia, audit, edge, encryption};
+use kube_apiserver::{Options, RuntimeConfig, StorageMedia, audit, edge, encryption, traces};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -72,6 +72,9 @@ pub struct Flags {
     /// Feature gates of the API server, such as ClusterTrustBundle=true.
     #[arg(long, env = "KNARR_FEATURE_GATES", value_delimiter = ',')]
     feature_gates: Vec<String>,
+    /// TracingConfiguration file: send spans of requests to an OpenTelemetry collector.
+    #[arg(long, env = "KNARR_TRACING_CONFIG_FILE")]
+    tracing_config_file: Option<PathBuf>,
     #[command(flatten)]
     tls: crate::tls::Flags,
     /// Origins whose web pages may read answers of the API, as regular expressions that pin the host, such as
@@ -87,7 +90,7 @@ pub struct Flags {
 }
 
 /// Gates that the API server has both ways.
-const OPEN_GATES: &[&str] = &["ClusterTrustBundle", "ClusterTrustBundleProjection"];
+const OPEN_GATES: &[&str] = &["ClusterTrustBundle", "ClusterTrustBundleProjection", "ContainerStopSignals"];
 
 impl Flags {
     pub fn flow(&self) -> kube_apiserver::flowcontrol::Config {
@@ -115,7 +118,10 @@ impl Flags {
         // What cannot be used is said before anything starts.
         edge::Edge::new(&settings)?;
         let runtime = RuntimeConfig::parse(&self.runtime_config.join(","), gates).context("--runtime-config")?;
-        Ok(Options { runtime, tls: self.tls.settings()?, edge: settings, ..base })
+        let tracing_file = self.tracing_config_file.clone();
+        // What cannot be used is said before anything starts.
+        tracing_file.as_deref().map(traces::Configuration::read).transpose()?;
+        Ok(Options { runtime, tls: self.tls.settings()?, edge: settings, tracing_file, ..base })
     }
 
     /// What is encrypted: as the file says.

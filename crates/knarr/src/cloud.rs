@@ -16,7 +16,7 @@ pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
     #[command(flatten)]
-    secure: crate::secure::Flags,
+    pub secure: crate::secure::Flags,
     /// Cloud provider: built-in gives LoadBalancer Services the addresses of nodes.
     #[arg(long, default_value = "built-in", value_parser = ["built-in"])]
     cloud_provider: String,
@@ -60,7 +60,8 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         };
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();
-        flags.secure.serve(PORT, AGENT, crate::health::page(LEASE, leads, cluster.metrics().clone())).await?;
+        let page = crate::health::page(LEASE, leads, cluster.metrics().clone());
+        flags.secure.serve(PORT, LEASE, AGENT, page).await?;
         tracing::info!(provider = flags.cloud_provider, "waiting for leader lease to start cloud controllers");
         let client = cluster.client().clone();
         let config = flags.controllers.config();

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::status_page::Pages;
 use component_base::tasks;
+use component_helpers::zpages;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
 use kube_controller_manager::{Config, PrivateKey};
@@ -34,7 +36,7 @@ pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
     #[command(flatten)]
-    secure: crate::secure::Flags,
+    pub secure: crate::secure::Flags,
     /// Run each controller with its own service account.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     use_service_account_credentials: bool,
@@ -148,7 +150,7 @@ async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     if let Some(address) = flags.health_address {
         crate::health::serve(address, page.clone()).await?;
     }
-    flags.secure.serve(PORT, AGENT, page).await?;
+    flags.secure.serve(PORT, LEASE, AGENT, page).await?;
     election.run(cluster.client().clone(), shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
     Ok(())
 }
@@ -215,7 +217,7 @@ impl Local {
     pub async fn start_scheduler(
         &self,
         config: kube_scheduler::Config,
-        port: u16,
+        (port, shown): (u16, zpages::Flags),
         shutdown: Shutdown,
     ) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();
@@ -224,7 +226,9 @@ impl Local {
         });
         let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
         let election = self.election(crate::scheduler::COMPONENT);
-        self.show(port, crate::scheduler::page(&config, election.leads(), &cluster), &shutdown).await;
+        let page = crate::scheduler::page(&config, election.leads(), &cluster);
+        let pages = Pages::new(page).and(crate::shown::zpages(crate::scheduler::COMPONENT, shown));
+        self.show(port, pages, &shutdown).await;
         tasks::spawn(async move {
             let client = cluster.client().clone();
             election
@@ -237,13 +241,14 @@ impl Local {
     pub async fn start_controllers(
         &self,
         config: Config,
-        port: u16,
+        (port, shown): (u16, zpages::Flags),
         shutdown: Shutdown,
     ) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
         let election = self.election(LEASE);
         let page = crate::health::page(LEASE, election.leads(), cluster.metrics().clone());
-        self.show(port, page, &shutdown).await;
+        let pages = Pages::new(page).and(crate::shown::zpages(LEASE, shown));
+        self.show(port, pages, &shutdown).await;
         tasks::spawn(async move {
             let client = cluster.client().clone();
             election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
@@ -252,9 +257,9 @@ impl Local {
 
     /// Health and metrics of a component of this process, on the port that it has as a program. Without them it works all the
     /// same: another server of this machine may have the port.
-    async fn show(&self, port: u16, page: crate::health::Page, shutdown: &Shutdown) {
+    async fn show(&self, port: u16, pages: Pages, shutdown: &Shutdown) {
         let client = self.administrator(AGENT);
-        if let Err(error) = crate::secure::serve_beside(port, client, page, shutdown.clone()).await {
+        if let Err(error) = crate::secure::serve_beside(port, client, pages, shutdown.clone()).await {
             tracing::warn!(port, error = format!("{error:#}"), "cannot serve health and metrics");
         }
     }

@@ -19,7 +19,7 @@ pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 pub async fn serve(address: SocketAddr, page: Page) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
     let pages = Pages::new(page);
-    tasks::spawn(status_page::serve(listener, Arc::new(move |path| pages.answer(path)), Shutdown::new()));
+    tasks::spawn(status_page::serve(listener, Arc::new(move |request| pages.answer(request)), Shutdown::new()));
     Ok(())
 }
 

@@ -35,6 +35,9 @@ pub struct Options {
     /// Address of kube-proxy's /healthz and /livez; `none` disables it.
     #[arg(long, env = "KNARR_PROXY_HEALTHZ_ADDRESS", default_value_t = format!("0.0.0.0:{HEALTH_PORT}"))]
     proxy_healthz_address: String,
+    /// What `/flagz` shows.
+    #[arg(skip)]
+    pub shown: component_helpers::zpages::Flags,
 }
 
 impl Options {
@@ -58,6 +61,8 @@ impl Options {
             metrics_address: address("--proxy-metrics-address", &self.proxy_metrics_address)?,
             health_address: address("--proxy-healthz-address", &self.proxy_healthz_address)?,
             cluster_cidrs,
+            flags: self.shown.clone(),
+            version: kube_apiserver::VERSION,
             ..Config::new(node_name)
         })
     }
@@ -99,7 +104,7 @@ pub struct Flags {
     #[command(flatten)]
     connections: connections::Flags,
     #[command(flatten)]
-    options: Options,
+    pub options: Options,
 }
 
 impl Flags {

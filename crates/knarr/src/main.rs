@@ -25,6 +25,7 @@ mod leader;
 mod memory;
 mod health;
 mod secure;
+mod shown;
 mod keys;
 mod upstream;
 mod component_config;
@@ -156,8 +157,10 @@ fn main() -> anyhow::Result<()> {
         println!("Kubernetes {}", kube_apiserver::VERSION);
         return Ok(());
     }
-    let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let program = configuration::command(Arguments::command());
+    let matches = configuration::matches(program.clone(), sifted.arguments);
+    let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    arguments.command.show(&shown::Shown::new(&program, &matches, &sifted.taken));
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
     let level = if shows_progress(&arguments.command) { "error" } else { upstream::log_level(sifted.verbosity) };
@@ -202,6 +205,23 @@ fn main() -> anyhow::Result<()> {
         Command::Cluster(flags) => cluster::run(flags),
         // Reached only where options of knarr itself stood before it.
         Command::Kubectl { line } => std::process::exit(kubectl::main(line)),
+    }
+}
+
+impl Command {
+    /// Tells components what their `/flagz` shows.
+    fn show(&mut self, shown: &shown::Shown) {
+        match self {
+            Command::Server(flags) => flags.show(shown),
+            Command::Agent(flags) => flags.show(shown),
+            Command::KubeApiserver(flags) => flags.shown = shown.all(),
+            Command::Kubelet(flags) => flags.shown = shown.all(),
+            Command::KubeControllerManager(flags) => flags.secure.shown = shown.all(),
+            Command::KubeScheduler(flags) => flags.secure.shown = shown.all(),
+            Command::CloudControllerManager(flags) => flags.secure.shown = shown.all(),
+            Command::KubeProxy(flags) => flags.options.shown = shown.all(),
+            _ => {}
+        }
     }
 }
 

@@ -139,6 +139,9 @@ pub struct Flags {
     /// Number of log files to keep per container.
     #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_FILES", default_value_t = 5)]
     pub container_log_max_files: u32,
+    /// What `/flagz` of the kubelet shows.
+    #[arg(skip)]
+    pub shown: component_helpers::zpages::Flags,
 }
 
 /// What the node needs to know of the cluster it belongs to.
@@ -326,6 +329,8 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
             tls_cert_file: None,
             rotates_certificates: true,
             bootstraps_server_tls: true,
+            flags: flags.shown.clone(),
+            version: kube_apiserver::VERSION,
         },
     })
 }

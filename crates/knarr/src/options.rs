@@ -46,6 +46,11 @@ pub struct Flags {
     /// Disable the cloud controllers; same as --disable=cloud-controller-manager.
     #[arg(long, env = "KNARR_DISABLE_CLOUD_CONTROLLER")]
     disable_cloud_controller: bool,
+    /// What `/flagz` of the controllers and of the scheduler shows.
+    #[arg(skip)]
+    pub controllers_shown: component_helpers::zpages::Flags,
+    #[arg(skip)]
+    pub scheduler_shown: component_helpers::zpages::Flags,
 }
 
 impl Flags {

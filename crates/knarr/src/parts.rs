@@ -63,6 +63,10 @@ pub fn is_disabled(disabled: &[String], part: Part) -> bool {
 }
 
 impl Flags {
+    pub fn show(&mut self, shown: &crate::shown::Shown) {
+        self.proxy.shown = shown.of_part("kube-proxy");
+    }
+
     /// The parts that these flags leave out, as `--disable` names them.
     pub fn disabled(&self) -> Option<String> {
         self.disable_kube_proxy.then(|| Part::Proxy.name().to_owned())

@@ -23,7 +23,7 @@ pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
     #[command(flatten)]
-    secure: crate::secure::Flags,
+    pub secure: crate::secure::Flags,
     /// KubeSchedulerConfiguration file: profiles, plugins and their weights.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub fn run(mut flags: Flags) -> anyhow::Result<()> {
         if let Some(address) = flags.health_address {
             health::serve(address, page.clone()).await?;
         }
-        flags.secure.serve(PORT, AGENT, page).await?;
+        flags.secure.serve(PORT, COMPONENT, AGENT, page).await?;
         let client = cluster.client().clone();
         election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         Ok(())

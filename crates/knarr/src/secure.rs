@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use component_base::status_page::{self, Answer, Pages, StatusCode};
 use component_base::{Shutdown, tasks};
+use component_helpers::zpages;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -59,11 +60,20 @@ pub struct Flags {
     /// Paths that need no authorization.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     authorization_always_allow_paths: Vec<String>,
+    /// What `/flagz` shows.
+    #[arg(skip)]
+    pub shown: zpages::Flags,
 }
 
 impl Flags {
     /// Answers from now on, beside the caller.
-    pub async fn serve(&self, default_port: u16, agent: &'static str, page: Page) -> anyhow::Result<()> {
+    pub async fn serve(
+        &self,
+        default_port: u16,
+        component: &'static str,
+        agent: &'static str,
+        page: Page,
+    ) -> anyhow::Result<()> {
         let port = self.secure_port.unwrap_or(default_port);
         if port == 0 {
             return Ok(());
@@ -85,7 +95,7 @@ impl Flags {
             authorization: client_of(&self.authorization_kubeconfig).await?,
             told,
             trusted: tokio::sync::OnceCell::new(),
-            pages: Pages::new(page),
+            pages: Pages::new(page).and(crate::shown::zpages(component, self.shown.clone())),
         });
         accept(listener, access, &self.certificate()?, &self.tls.settings()?, Shutdown::new())
     }
@@ -99,7 +109,7 @@ impl Flags {
 }
 
 /// The secure port of a component within a server's process, for this machine. The server itself says who asks and who may.
-pub async fn serve_beside(port: u16, client: Client, page: Page, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn serve_beside(port: u16, client: Client, pages: Pages, shutdown: Shutdown) -> anyhow::Result<()> {
     if port == 0 {
         return Ok(());
     }
@@ -111,7 +121,7 @@ pub async fn serve_beside(port: u16, client: Client, page: Page, shutdown: Shutd
         authorization: Some(client),
         told: TrustSettings::default(),
         trusted: tokio::sync::OnceCell::new(),
-        pages: Pages::new(page),
+        pages,
     });
     accept(listener, access, &self_signed(&[address.ip()])?, &TlsSettings::default(), shutdown)
 }
@@ -234,7 +244,7 @@ impl Access {
                 return Answer::text(StatusCode::FORBIDDEN, why);
             }
         }
-        self.pages.answer(&request.path)
+        self.pages.answer(request)
     }
 
     async fn identify(

@@ -189,6 +189,14 @@ impl Flags {
         made.with_context(|| format!("create {}", self.data_dir.display()))
     }
 
+    /// Tells the parts what their `/flagz` shows.
+    pub fn show(&mut self, shown: &crate::shown::Shown) {
+        self.options.controllers_shown = shown.of_part("kube-controller-manager");
+        self.options.scheduler_shown = shown.of_part("kube-scheduler");
+        self.node.shown = shown.of_part("kubelet");
+        self.parts.show(shown);
+    }
+
     /// Where objects are kept and what controllers of this process are told, as `/flagz` shows it.
     fn shown(&self, runs_etcd: bool) -> kube_apiserver::Flags {
         let mut flags =

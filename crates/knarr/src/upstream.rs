@@ -7,6 +7,7 @@ mod node;
 #[cfg(test)]
 mod every_flag;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use anyhow::{anyhow, bail};
@@ -66,7 +67,6 @@ const COMMON: Table = &[
     ("profiling", Only(&["false"], "knarr has no profiler to show")),
     ("contention-profiling", Only(&["false"], "knarr has no profiler to show")),
     ("enable-contention-profiling", Only(&["false"], "knarr has no profiler to show")),
-    ("tracing-config-file", Refused("knarr sends no traces")),
 ];
 
 /// Of every component but the API server, which has gates that can be opened.
@@ -101,6 +101,8 @@ pub struct Sifted {
     pub version: bool,
     /// What `--v` says: 3 logs every request, 5 and more says what is of interest while looking for errors.
     pub verbosity: u8,
+    /// What was taken and by which value, for `/flagz`.
+    pub taken: BTreeMap<String, String>,
 }
 
 /// What is logged at that verbosity.
@@ -116,7 +118,7 @@ pub fn log_level(verbosity: u8) -> &'static str {
 /// `arguments` begins with the program, as the system gives it.
 pub fn sift(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Sifted> {
     let mut rest = arguments.peekable();
-    let mut sifted = Sifted { arguments: rest.next().into_iter().collect(), version: false, verbosity: 0 };
+    let mut sifted = Sifted { arguments: rest.next().into_iter().collect(), ..Sifted::default() };
     let component = rest.peek().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     let Some(tables) = tables(&component) else {
         sifted.arguments.extend(rest);
@@ -133,6 +135,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Sifted>
             let value = given.map(str::to_owned).or_else(|| Some(rest.next()?.to_string_lossy().into_owned()));
             let value = value.unwrap_or_default();
             sifted.verbosity = value.parse().map_err(|_| anyhow!("--v: {value:?} is not a number"))?;
+            sifted.taken.insert("v".into(), value);
             continue;
         }
         if name == "version" {
@@ -143,40 +146,46 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Sifted>
             sifted.arguments.push(if text.is_ascii() { text.into() } else { word });
             continue;
         };
-        match fate {
-            Refused(why) => bail!("knarr {component} does not support --{name}: {why}"),
-            Switch => {}
-            Taken if given.is_none() => drop(rest.next()),
-            Taken => {}
-            Gates(open) => {
-                let value = given.map(str::to_owned).or_else(|| Some(rest.next()?.to_string_lossy().into_owned()));
-                let gates = component_base::features::Gates::parse(&value.unwrap_or_default(), open);
-                gates.map_err(|error| anyhow!("--{name}: {error}"))?;
-            }
-            Field(field, shape) => {
-                let given = match given {
-                    Some(given) => given.to_owned(),
-                    None if *shape == Shape::Flag => "true".into(),
-                    None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
-                };
-                let value = shape.read(&given).map_err(|error| anyhow!("--{name}: {error}"))?;
-                sifted.arguments.push(format!("--field={field}={value}").into());
-            }
-            Only(values, why) => {
-                // A switch without a value is on; everything else has its value in the next word.
-                let is_switch = values.iter().any(|value| matches!(*value, "true" | "false"));
-                let value = match given {
-                    Some(given) => given.to_owned(),
-                    None if is_switch => "true".into(),
-                    None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
-                };
-                if !value.split(',').all(|one| values.contains(&one)) {
-                    bail!("knarr {component} does not support --{name}={value}: {why}");
-                }
-            }
-        }
+        let value = match given {
+            Some(given) => given.to_owned(),
+            // A switch without a value is on; everything else has its value in the next word.
+            None if fate.is_switch() => "true".into(),
+            None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        sifted.arguments.extend(fate.apply(&component, name, &value)?.map(OsString::from));
+        sifted.taken.insert(name.to_owned(), value);
     }
     Ok(sifted)
+}
+
+impl Fate {
+    fn is_switch(&self) -> bool {
+        match self {
+            Switch | Field(_, Shape::Flag) => true,
+            Only(values, _) => values.iter().any(|value| matches!(*value, "true" | "false")),
+            Taken | Refused(_) | Gates(_) | Field(..) => false,
+        }
+    }
+
+    /// The argument that a value becomes, if any.
+    fn apply(&self, component: &str, name: &str, value: &str) -> anyhow::Result<Option<String>> {
+        match self {
+            Refused(why) => bail!("knarr {component} does not support --{name}: {why}"),
+            Switch | Taken => Ok(None),
+            Gates(open) => {
+                let gates = component_base::features::Gates::parse(value, open);
+                gates.map(|_| None).map_err(|error| anyhow!("--{name}: {error}"))
+            }
+            Field(field, shape) => {
+                let value = shape.read(value).map_err(|error| anyhow!("--{name}: {error}"))?;
+                Ok(Some(format!("--field={field}={value}")))
+            }
+            Only(values, why) if !value.split(',').all(|one| values.contains(&one)) => {
+                bail!("knarr {component} does not support --{name}={value}: {why}")
+            }
+            Only(..) => Ok(None),
+        }
+    }
 }
 
 impl Shape {

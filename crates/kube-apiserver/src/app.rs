@@ -41,6 +41,9 @@ pub struct App {
     pub admission: Admission,
     pub locks: KeyLocks,
     pub health: Health,
+    pub leaving: crate::leaving::Leaving,
+    /// Who is told what requests do, where somebody wants to know.
+    pub tracer: Option<Arc<crate::traces::Tracer>>,
     pub metrics: Metrics,
     pub openapi: Documents,
     /// The way to kubelets and what proxies reach.
@@ -56,8 +59,8 @@ pub struct App {
     /// Pages beside the API.
     pub mounts: Mounts,
     pub settings: Settings,
-    /// What `/flagz` shows.
-    pub flags: crate::flagz::Flags,
+    /// What `/flagz` and `/statusz` show.
+    pub zpages: component_helpers::zpages::Zpages,
     pub clock: Clock,
 }
 

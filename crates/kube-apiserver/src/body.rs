@@ -85,11 +85,49 @@ impl Body {
         Body::Full(Some(bytes.into()))
     }
 
+    /// Says how large it was when it is sent, or as much of it as could be.
+    pub fn tallied(self, done: impl FnOnce(u64) + Send + 'static) -> Body {
+        match self {
+            Body::Stream(pieces) => {
+                let mut tally = Tally { bytes: 0, done: Some(done) };
+                let count = move |piece: Bytes| {
+                    tally.add(&piece);
+                    piece
+                };
+                Body::Stream(pieces.map(count).boxed())
+            }
+            known => {
+                done(known.size_hint().exact().unwrap_or_default());
+                known
+            }
+        }
+    }
+
     /// Pieces that would come after this are not waited for.
     pub fn until(self, stopping: CancellationToken) -> Body {
         match self {
             Body::Stream(pieces) => Body::Stream(pieces.take_until(stopping.cancelled_owned()).boxed()),
             known => known,
+        }
+    }
+}
+
+/// Counts until it is dropped, which is when the body was sent or the client is gone.
+struct Tally<F: FnOnce(u64)> {
+    bytes: u64,
+    done: Option<F>,
+}
+
+impl<F: FnOnce(u64)> Tally<F> {
+    fn add(&mut self, piece: &Bytes) {
+        self.bytes += piece.len() as u64;
+    }
+}
+
+impl<F: FnOnce(u64)> Drop for Tally<F> {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            done(self.bytes);
         }
     }
 }
@@ -118,5 +156,34 @@ impl HttpBody for Body {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::Stream(_) => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Bytes at hand count at once, pieces when the last is gone, whether or not all were wanted.
+    #[tokio::test]
+    async fn the_size_of_what_was_sent_is_told() {
+        let told = Arc::new(AtomicU64::new(u64::MAX));
+        let tell = || {
+            let told = told.clone();
+            move |bytes| told.store(bytes, Ordering::Relaxed)
+        };
+        drop(Body::full("four").tallied(tell()));
+        assert_eq!(told.swap(u64::MAX, Ordering::Relaxed), 4);
+        let pieces = || futures::stream::iter(["one", "three"]).map(Bytes::from).boxed();
+        let body = Body::Stream(pieces()).tallied(tell());
+        assert_eq!(body.collect().await.expect("no error").to_bytes(), "onethree");
+        assert_eq!(told.swap(u64::MAX, Ordering::Relaxed), 8);
+        let mut body = Body::Stream(pieces()).tallied(tell());
+        body.frame().await;
+        assert_eq!(told.load(Ordering::Relaxed), u64::MAX);
+        drop(body);
+        assert_eq!(told.load(Ordering::Relaxed), 3);
     }
 }

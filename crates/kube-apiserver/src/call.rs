@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use machinery::field::{Errors, FieldError, Problem};
@@ -32,6 +33,8 @@ pub struct Call {
     pub warnings: Mutex<Vec<String>>,
     /// What admission wants to be written down of this request.
     pub annotations: Mutex<Vec<(String, String)>>,
+    /// How long webhooks have taken, for which the server is not to blame.
+    pub waited: Mutex<Duration>,
 }
 
 /// How strictly unknown and duplicate fields are taken.
@@ -67,6 +70,7 @@ impl Call {
             source: None,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
+            waited: Mutex::default(),
         })
     }
 
@@ -76,6 +80,10 @@ impl Call {
 
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.annotations.lock().push((key.into(), value.into()));
+    }
+
+    pub fn waited(&self, took: Duration) {
+        *self.waited.lock() += took;
     }
 
     /// `dryRun=All`: everything happens but the write.

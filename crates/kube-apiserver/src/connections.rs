@@ -11,11 +11,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::body::Sent;
 use crate::edge::Edge;
+use crate::leaving;
 use crate::pki::ClientAuthorities;
 use crate::respond::Reply;
 use crate::serve::{Peer, serve};
@@ -34,8 +34,8 @@ pub async fn accept(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     clients: Arc<ClientAuthorities>,
-    shutdown: CancellationToken,
 ) {
+    let shutdown = app.leaving.closing();
     let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX as usize));
     let server = Arc::new(server());
@@ -64,20 +64,27 @@ pub async fn accept(
             let shaken = stopping.run_until_cancelled(handshake(stream, address, &acceptor, &clients, &app)).await;
             let Some(Some((stream, peer))) = shaken else { return };
             // Cancelled where this connection is to take no more requests.
-            let leaving = stopping.child_token();
-            let goaway = leaving.clone();
+            let last = stopping.child_token();
+            let goaway = last.clone();
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                if app.edge.goes_away(request.version(), rand::random::<f64>) {
+                let turned_away = app.leaving.turns_away(&request);
+                if turned_away || app.edge.goes_away(request.version(), rand::random::<f64>) {
                     goaway.cancel();
                 }
                 let (app, peer) = (app.clone(), peer.clone());
-                async move { Ok::<_, Infallible>(answer(app, peer, request.map(Sent::Pieces)).await) }
+                async move {
+                    if turned_away {
+                        return Ok::<_, Infallible>(leaving::refusal());
+                    }
+                    let _at_work = app.leaving.begin();
+                    Ok(answer(app.clone(), peer, request.map(Sent::Pieces)).await)
+                }
             });
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
-                () = leaving.cancelled() => {
+                () = last.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }

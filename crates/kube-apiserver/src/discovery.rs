@@ -294,25 +294,27 @@ fn aggregated_version(table: &Table, group: &str, version: &str) -> Value {
     json!({"version": version, "freshness": "Current", "resources": resources.into_values().collect::<Vec<_>>()})
 }
 
+pub const FIXED_PATHS: [&str; 16] = [
+    "/.well-known/openid-configuration",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/",
+    "/flagz",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/metrics/slis",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/readyz",
+    "/statusz",
+    "/version",
+];
+
 fn paths(table: &Table, routes: &Routes) -> Vec<String> {
-    let fixed = [
-        "/.well-known/openid-configuration",
-        "/api",
-        "/api/v1",
-        "/apis",
-        "/apis/",
-        "/flagz",
-        "/healthz",
-        "/livez",
-        "/metrics",
-        "/metrics/slis",
-        "/openapi/v2",
-        "/openapi/v3",
-        "/openid/v1/jwks",
-        "/readyz",
-        "/version",
-    ];
-    let mut paths: Vec<String> = fixed.iter().map(ToString::to_string).collect();
+    let mut paths: Vec<String> = FIXED_PATHS.iter().map(ToString::to_string).collect();
     for (group, versions) in groups(table, routes).iter().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));

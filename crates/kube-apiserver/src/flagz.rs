@@ -1,29 +1,23 @@
-//! `/flagz`: with which settings this server runs, under upstream's names of flags. Text for people; as a Flagz of config.k8s.io
-//! for programs, such as `knarr check --cis`.
+//! `/flagz`: with which settings this server runs, under upstream's names of flags; and `/statusz` beside it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use component_base::metrics::process;
+pub use component_helpers::zpages::Flags;
+use component_helpers::zpages::Zpages;
 use http::HeaderMap;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, HeaderValue, WARNING};
+use jiff::Timestamp;
 use machinery::duration;
-use machinery::status::Status;
-use serde_json::{Value, json};
 
 use crate::Config;
 use crate::respond::{self, Reply};
 
-/// Names and values. Secrets are never among them: where a flag would hold one, its file is named.
-pub type Flags = BTreeMap<String, String>;
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const HEADER: &str = "
-kube-apiserver flagz
-Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
-";
+/// As upstream's servers name themselves here.
+const COMPONENT: &str = "apiserver";
 
 /// What the server was told and what it decided itself.
-pub fn flags(config: &Config) -> Flags {
+fn flags(config: &Config) -> Flags {
     let options = &config.options;
     let mut flags = Flags::new();
     let mut set = |name: &str, value: String| drop(flags.insert(name.to_owned(), value));
@@ -64,6 +58,7 @@ pub fn flags(config: &Config) -> Flags {
     set("secure-port", config.https_port.to_string());
     set("service-account-extend-token-expiration", options.extend_tokens.to_string());
     set("service-account-issuer", options.issuers.join(","));
+    set("service-account-signing-endpoint", path(options.signing_endpoint.as_deref()));
     set("service-account-jwks-uri", options.jwks_uri.clone().unwrap_or_default());
     set(
         "service-account-max-token-expiration",
@@ -79,10 +74,15 @@ pub fn flags(config: &Config) -> Flags {
     set("cors-allowed-origins", options.edge.cors_allowed_origins.join(","));
     set("goaway-chance", options.edge.goaway_chance.to_string());
     set("shutdown-delay-duration", duration::written_positive(options.shutdown_delay));
+    set("shutdown-send-retry-after", options.shutdown_send_retry_after.to_string());
     set("strict-transport-security-directives", options.edge.strict_transport_security.join(","));
+    set("tracing-config-file", path(options.tracing_file.as_deref()));
     set("token-auth-file", path(config.token_auth_file.as_deref()));
     audit(config, &mut set);
-    flags.extend(config.flags.clone());
+    // What the server has decided itself is what is in use.
+    for (name, value) in &config.flags {
+        flags.entry(name.clone()).or_insert_with(|| value.clone());
+    }
     flags
 }
 
@@ -119,47 +119,21 @@ fn path(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// Text, unless the client asks for a Flagz of a version that there is.
-pub fn answer(flags: &Flags, headers: &HeaderMap) -> Result<Reply, Status> {
+/// `/statusz` and `/flagz` for a client; nothing for other paths.
+pub fn answer(pages: &Zpages, path: &str, headers: &HeaderMap, now: Timestamp) -> Option<Reply> {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
-    if accept.trim().is_empty() {
-        return Ok(text(flags));
+    let page = pages.answer(path, &accept, now)?;
+    let mut reply = respond::bytes_reply(page.code, page.content_type, page.body);
+    if let Some(warning) = page.warning {
+        reply.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
     }
-    accept.split(',').find_map(|clause| offer(flags, clause)).ok_or_else(|| {
-        let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
-        Status::new(406, "NotAcceptable", message)
-    })
+    Some(reply)
 }
 
-fn offer(flags: &Flags, clause: &str) -> Option<Reply> {
-    let mut parts = clause.split(';').map(str::trim);
-    let media = parts.next()?.to_ascii_lowercase();
-    let wanted: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
-    let asked = |name: &str| wanted.get(name).copied();
-    let structured = || {
-        let version = asked("v").filter(|version| matches!(*version, "v1alpha1" | "v1beta1"))?;
-        (asked("as") == Some("Flagz") && asked("g") == Some("config.k8s.io")).then(|| flagz(flags, version))
-    };
-    match media.as_str() {
-        "text/plain" | "text/*" | "*/*" if asked("as").is_none() => Some(text(flags)),
-        "application/json" => Some(respond::bytes_reply(200, "application/json", structured()?.to_string())),
-        "application/yaml" => {
-            Some(respond::bytes_reply(200, "application/yaml", machinery::codec::to_yaml(&structured()?)))
-        }
-        _ => None,
-    }
-}
-
-fn flagz(flags: &Flags, version: &str) -> Value {
-    json!({
-        "kind": "Flagz", "apiVersion": format!("config.k8s.io/{version}"), "metadata": {"name": "kube-apiserver"},
-        "flags": flags,
-    })
-}
-
-fn text(flags: &Flags) -> Reply {
-    let lines: String = flags.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
-    respond::bytes_reply(200, TEXT, format!("{HEADER}{lines}"))
+/// What this server says of itself, beside these paths.
+pub fn zpages(config: &Config) -> Zpages {
+    let pages = Zpages::new(COMPONENT, crate::VERSION, process::start_time(), flags(config));
+    pages.beside(crate::discovery::FIXED_PATHS)
 }
 
 #[cfg(test)]
@@ -168,24 +142,14 @@ mod tests {
 
     use super::*;
 
-    fn check(accept: &str, expected: Option<&str>) {
-        let flags = Flags::from([("profiling".to_owned(), "false".to_owned())]);
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, accept.parse().unwrap());
-        let found = answer(&flags, &headers).ok();
-        let media = found.and_then(|reply| Some(reply.headers().get("content-type")?.to_str().ok()?.to_owned()));
-        assert_eq!(media.as_deref(), expected, "{accept}");
-    }
-
     #[test]
-    fn programs_must_say_what_they_read() {
-        check("", Some(TEXT));
-        check("application/json, */*", Some(TEXT));
-        check("application/json", None);
-        check("application/json;as=Flagz;g=config.k8s.io;v=v1beta1", Some("application/json"));
-        check("application/yaml;as=Flagz;g=config.k8s.io;v=v1alpha1", Some("application/yaml"));
-        check("application/json;as=Flagz;g=config.k8s.io;v=v1", None);
-        check("application/json;as=Table;g=meta.k8s.io;v=v1", None);
+    fn deprecated_versions_are_answered_with_a_warning() {
+        let pages = Zpages::new(COMPONENT, crate::VERSION, Timestamp::UNIX_EPOCH, Flags::new());
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, "application/json;as=Flagz;g=config.k8s.io;v=v1alpha1".parse().unwrap());
+        let reply = answer(&pages, "/flagz", &headers, Timestamp::UNIX_EPOCH).unwrap();
+        assert!(reply.headers()[WARNING].to_str().unwrap().contains("deprecated"));
+        assert!(answer(&pages, "/flags", &headers, Timestamp::UNIX_EPOCH).is_none());
     }
 
     #[test]

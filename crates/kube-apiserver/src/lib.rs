@@ -57,6 +57,9 @@ mod configuration;
 mod outgoing;
 mod discovery;
 mod flagz;
+pub mod egress;
+mod leaving;
+pub mod traces;
 mod aggregate;
 mod openapi;
 mod health;
@@ -152,6 +155,10 @@ pub enum Error {
     Encryption(#[from] encryption::Error),
     #[error("read token file: {0}")]
     Tokens(String),
+    #[error(transparent)]
+    Traces(#[from] traces::TracesError),
+    #[error(transparent)]
+    Signer(#[from] authn::external_signer::SignerError),
     #[error("{0}")]
     Settings(String),
     #[error(transparent)]

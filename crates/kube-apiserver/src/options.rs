@@ -1,6 +1,7 @@
 //! What an operator of an API server alone decides beyond what a cluster of our own needs; the defaults are that cluster's.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::admission;
@@ -30,6 +31,8 @@ pub struct Options {
     pub external_hostname: Option<String>,
     /// How long tokens of service accounts live at most, however long one is asked for.
     pub token_expiration_max: Option<Duration>,
+    /// The socket of the program that signs tokens of service accounts, where this server does not.
+    pub signing_endpoint: Option<PathBuf>,
     /// Whether tokens that are mounted into pods live for a year, so that old clients go on working.
     pub extend_tokens: bool,
     pub authorization: authz::Config,
@@ -45,6 +48,10 @@ pub struct Options {
     pub edge: edge::Settings,
     /// How long requests are still taken after the server was told to stop.
     pub shutdown_delay: Duration,
+    /// Whether new requests are told to try again, rather than refused a connection, while the last ones end.
+    pub shutdown_send_retry_after: bool,
+    /// A TracingConfiguration.
+    pub tracing_file: Option<PathBuf>,
     /// Which groups, versions and resources are served.
     pub runtime: RuntimeConfig,
     /// In which form objects are stored.
@@ -66,6 +73,7 @@ impl Default for Options {
             jwks_uri: None,
             external_hostname: None,
             token_expiration_max: None,
+            signing_endpoint: None,
             extend_tokens: true,
             authorization: authz::Config::of_modes(&[Mode::Node, Mode::Rbac]),
             admission_off: BTreeSet::new(),
@@ -78,6 +86,8 @@ impl Default for Options {
             tls: TlsSettings::default(),
             edge: edge::Settings::default(),
             shutdown_delay: Duration::ZERO,
+            shutdown_send_retry_after: false,
+            tracing_file: None,
             runtime: RuntimeConfig::default(),
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),
         }

@@ -22,12 +22,13 @@ use crate::audit::Record;
 use crate::authn::User;
 use crate::body::{Body, Sent};
 use crate::call::Call;
+use crate::metrics::Ended;
 use crate::negotiate::{Answer, Form, negotiate, negotiate_without_tables};
 use crate::pki::PeerCertificate;
 use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target, Verb};
-use crate::{aggregate, flowcontrol, offload, subresources, verbs};
+use crate::{aggregate, flowcontrol, offload, subresources, traces, verbs};
 
 const AUDIT_ID: &str = "audit-id";
 /// How long a request that is not a watch may take.
@@ -50,9 +51,14 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let answer = negotiate(&parts.headers, &query);
     let dry_run = query.has("dryRun");
     let mut noted = Noted { id: audit_id(&parts.headers), ..Noted::default() };
+    let traced = app.tracer.as_ref().map(|tracer| tracer.request());
     let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut noted);
     // A panic in one request is that request's end and nobody else's.
-    let (outcome, panicked) = match AssertUnwindSafe(steps).catch_unwind().await {
+    let caught = match &traced {
+        None => AssertUnwindSafe(steps).catch_unwind().await,
+        Some(traced) => AssertUnwindSafe(traced.run(Box::pin(steps))).catch_unwind().await,
+    };
+    let (outcome, panicked) = match caught {
         Ok(outcome) => (outcome, false),
         Err(_) => {
             tracing::error!(path = parts.uri.path(), "request handler panicked");
@@ -76,9 +82,16 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     if panicked || noted.dropped || (code == 504 && failure.is_some()) {
         app.metrics.operations.terminated(&noted.target, code);
     }
-    app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
+    if let Some(traced) = traced {
+        traced.end(&noted.target, parts.method.as_str(), &parts.uri, noted.id.as_ref(), code);
+    }
+    let ended = Ended { dry_run, code, took: began.elapsed(), waited: noted.waited };
+    app.metrics.observe(&noted.target, &ended);
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
+    }
+    if matches!(noted.target.verb, Verb::Get | Verb::List) && !noted.long_running {
+        return reply.map(|body| body.tallied(move |bytes| app.metrics.answered(&noted.target, bytes)));
     }
     reply
 }
@@ -96,6 +109,8 @@ struct Noted {
     long_running: bool,
     /// Turned away because too much runs.
     dropped: bool,
+    /// How long it waited for webhooks and for its turn.
+    waited: Duration,
     /// Said in the answer's `Audit-ID`.
     id: Option<HeaderValue>,
     /// What is written down about it, where somebody wants that.
@@ -110,6 +125,7 @@ impl Noted {
     /// What was found on the way.
     fn take_from(&mut self, call: &Call) {
         self.warnings.append(&mut call.warnings.lock());
+        self.waited += *call.waited.lock();
         let annotations = std::mem::take(&mut *call.annotations.lock());
         if let Some(record) = &mut self.audit {
             annotations.into_iter().for_each(|(key, value)| record.annotate(key, value));
@@ -151,6 +167,7 @@ async fn steps(
     let timeout = if noted.long_running { None } else { Some(request_timeout(query.get("timeout"))?) };
     let user = identify(app, peer, parts, &target, &query, noted).await?;
     noted.remember(&user, &target, &parts.headers);
+    traces::belongs_to(&user, &parts.headers);
     let path = parts.uri.path();
     let mutating = !target.verb.reads();
     // A watch counts until it has begun; what else runs long does not count.
@@ -159,7 +176,10 @@ async fn steps(
     } else {
         let asked = flowcontrol::Asked { user: &user, target: &target, path };
         noted.class = app.flow.classify(&asked);
-        match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
+        let asked_at = Instant::now();
+        let admitted = app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await;
+        noted.waited += asked_at.elapsed();
+        match admitted {
             Some(admitted) => Some(admitted),
             None => {
                 noted.dropped = true;
@@ -235,10 +255,10 @@ fn call(
     };
     let resource = resource.clone();
     let headers = std::mem::take(&mut parts.headers);
-    let (warnings, annotations) = (Mutex::default(), Mutex::default());
+    let (warnings, annotations, waited) = (Mutex::default(), Mutex::default(), Mutex::default());
     let source = peer.address.map(|address| address.ip().to_canonical());
     let app = app.clone();
-    Ok(Call { app, user, target, resource, query, headers, answer, source, warnings, annotations })
+    Ok(Call { app, user, target, resource, query, headers, answer, source, warnings, annotations, waited })
 }
 
 /// What is passed on to whoever answers in our place.

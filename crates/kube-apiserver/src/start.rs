@@ -14,9 +14,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{self, App, Settings};
+use crate::authn::external_signer::ExternalSigner;
 use crate::{
     Config, Error, admission, aggregate, allocate, audit, authn, authz, bootstrap, configuration, connections, custom,
-    edge, encryption, flagz, flowcontrol, health, metrics, pki, resources, stored, subresources, views,
+    edge, encryption, flagz, flowcontrol, health, leaving, metrics, pki, resources, stored, subresources, traces,
+    views,
 };
 
 /// A server that answers, whoever made its certificates.
@@ -66,7 +68,7 @@ pub async fn serve(
     tasks::spawn(encryption::keep_rewriting(app.clone(), shutdown.clone()));
     app.health.bootstrapped.store(true, Ordering::Release);
 
-    let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
+    let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients));
     Ok(Serving { address, app, certificate, accepting, announcing })
 }
 
@@ -104,8 +106,14 @@ async fn app(
     refuse_unreadable(&table)?;
     let settings = settings(config, https_port);
     let (authorizer, authorization) = authz::Authorizer::new(&options.authorization)?;
-    let (authenticator, authentication) = authenticator(config, credentials)?;
+    let (authenticator, authentication) = authenticator(config, credentials).await?;
+    if let Some(signer) = authenticator.service_accounts().signer() {
+        tasks::spawn(signer.clone().follow(shutdown.clone()));
+    }
     let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone())?;
+    let traced = options.tracing_file.as_deref().map(traces::Configuration::read).transpose()?;
+    let start = |traced| traces::Tracer::start(&traced, &config.host_name, config.clock.clone(), shutdown.clone());
+    let tracer = traced.map(start);
     let reaches_loopback = settings.advertise_address.get().is_loopback() || config.bind_address.is_loopback();
     let app = App {
         views: views(&table),
@@ -117,6 +125,8 @@ async fn app(
         authorizer,
         admission: admission::Admission::new(options),
         locks: Default::default(),
+        tracer,
+        leaving: leaving::Leaving::new(shutdown.clone(), options.shutdown_send_retry_after),
         health,
         edge: edge::Edge::new(&options.edge)?,
         measured,
@@ -129,7 +139,7 @@ async fn app(
         offload: Default::default(),
         mounts: Default::default(),
         settings,
-        flags: flagz::flags(config),
+        zpages: flagz::zpages(config),
         clock: config.clock.clone(),
     };
     Ok((Arc::new(app), Followed { authentication, authorization, encryption: encrypting }))
@@ -282,14 +292,26 @@ fn views(table: &resources::Table) -> views::Views {
     views
 }
 
-fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(authn::Authenticator, String), Error> {
+async fn authenticator(
+    config: &Config,
+    credentials: &pki::Credentials,
+) -> Result<(authn::Authenticator, String), Error> {
     let (options, clock) = (&config.options, config.clock.clone());
     let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let audiences = if options.audiences.is_empty() { &options.issuers } else { &options.audiences };
-    let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
-    let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
-    let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);
-    let accounts = accounts.living(options.token_expiration_max, options.extend_tokens);
+    let (accounts, lifetime_max) = match &options.signing_endpoint {
+        None => {
+            let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
+            let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
+            (accounts.map_err(|error| Error::Tokens(error.to_string()))?, options.token_expiration_max)
+        }
+        Some(socket) => {
+            let signer = ExternalSigner::connect(socket, clock.clone()).await?;
+            let lifetime_max = signer.lifetime_max(options.token_expiration_max)?;
+            (authn::ServiceAccounts::signed_elsewhere(issuer, audiences, signer), Some(lifetime_max))
+        }
+    };
+    let accounts = accounts.believing(older).living(lifetime_max, options.extend_tokens);
     let token_file = match &config.token_auth_file {
         None => Default::default(),
         Some(path) => {

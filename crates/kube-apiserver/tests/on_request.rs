@@ -56,7 +56,8 @@ impl Bed {
 }
 
 async fn started(runtime: &str, gates: &str) -> Bed {
-    let gates = Gates::parse(gates, &["ClusterTrustBundle"]).expect("gates that are known");
+    let gates = Gates::parse(gates, &["ClusterTrustBundle", "ClusterTrustBundleProjection", "ContainerStopSignals"])
+        .expect("gates that are known");
     let runtime = RuntimeConfig::parse(runtime, gates).expect("a good configuration");
     Bed::start_with(Options { runtime, ..Options::default() }).await
 }
@@ -150,6 +151,32 @@ async fn trust_bundles_need_their_gate() {
     assert_eq!(selected["items"].as_array().map(Vec::len), Some(1), "{selected}");
     let other = open.get(&format!("{bundles}?fieldSelector=spec.signerName%3Dexample.com/a")).await.1;
     assert_eq!(other["items"].as_array().map(Vec::len), Some(0), "{other}");
+}
+
+/// Upstream does not refuse what it would not do: it drops the field, and keeps one that is stored already.
+#[tokio::test]
+async fn fields_of_closed_gates_are_dropped() {
+    let template = json!({
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+            "volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "p"}}]}}],
+            "os": {"name": "linux"},
+        },
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let closed = started("", "").await.post(path, deployment.clone()).await;
+    assert_eq!(closed.pointer("/spec/template/spec/containers/0/lifecycle"), None, "{closed}");
+    assert_eq!(closed["spec"]["template"]["spec"]["volumes"][0]["projected"]["sources"], json!([{}]), "{closed}");
+    let gates = "ClusterTrustBundle=true,ClusterTrustBundleProjection=true,ContainerStopSignals=true";
+    let open = started("", gates).await.post(path, deployment).await;
+    let spec = &open["spec"]["template"]["spec"];
+    assert_eq!(spec["containers"][0]["lifecycle"]["stopSignal"], "SIGUSR1", "{open}");
+    assert_eq!(spec["volumes"][0]["projected"]["sources"][0]["clusterTrustBundle"]["name"], "b", "{open}");
 }
 
 #[tokio::test]

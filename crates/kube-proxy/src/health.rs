@@ -73,7 +73,7 @@ impl Health {
 
 /// What the health address answers.
 pub fn answers(health: Arc<Health>, metrics: Arc<Metrics>) -> Answers {
-    Arc::new(move |path| match path {
+    Arc::new(move |request| match request.path.as_str() {
         "/healthz" => {
             let (is_good, body) = health.answer(true);
             metrics.count_healthz(is_good);

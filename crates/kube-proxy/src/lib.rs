@@ -49,6 +49,9 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
+    /// What `/flagz` and `/statusz` show.
+    pub flags: component_helpers::zpages::Flags,
+    pub version: &'static str,
     pub clock: Clock,
 }
 
@@ -66,6 +69,8 @@ impl Config {
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),
             node_namespace: None,
+            flags: Default::default(),
+            version: "",
             clock: Clock::system(),
         }
     }

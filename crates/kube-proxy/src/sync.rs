@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use component_base::metrics::Slis;
+use component_base::metrics::{Slis, process};
 use component_base::status_page::{self, Answer, Answers};
 use component_base::tasks;
+use component_helpers::zpages::Zpages;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -89,7 +90,8 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
     };
     start(config.health_address, health::answers(health.clone(), metrics.clone()));
     let (metrics, slis) = (metrics.clone(), Slis::default());
-    let answers: Answers = Arc::new(move |path| match path {
+    let (zpages, clock) = (zpages(config), config.clock.clone());
+    let answers: Answers = Arc::new(move |request| match request.path.as_str() {
         "/metrics" => Answer::ok(metrics.text()),
         "/metrics/slis" => Answer::ok(slis.text()),
         "/healthz" => {
@@ -97,9 +99,17 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
             Answer::ok("ok")
         }
         "/proxyMode" => Answer::ok("nftables"),
-        _ => Answer::not_found(),
+        path => match zpages.answer(path, &request.accept(), clock.now()) {
+            Some(page) => http::page(page),
+            None => Answer::not_found(),
+        },
     });
     start(config.metrics_address, answers);
+}
+
+fn zpages(config: &Config) -> Zpages {
+    let zpages = Zpages::new("kube-proxy", config.version, process::start_time(), config.flags.clone());
+    zpages.beside(["/flagz", "/healthz", "/metrics", "/proxyMode"])
 }
 
 struct Proxy {

@@ -77,7 +77,7 @@ pub struct Config {
     pub clock: Clock,
 }
 
-/// What `/configz` says of things that whoever starts the kubelet looks after.
+/// What `/configz`, `/flagz` and `/statusz` say of things that whoever starts the kubelet looks after.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     pub client_ca_file: Option<PathBuf>,
@@ -86,4 +86,6 @@ pub struct Shown {
     pub rotates_certificates: bool,
     /// The certificate of its own server comes from the cluster, and is renewed.
     pub bootstraps_server_tls: bool,
+    pub flags: component_helpers::zpages::Flags,
+    pub version: &'static str,
 }

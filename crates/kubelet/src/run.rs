@@ -69,6 +69,7 @@ pub async fn run(
     let devices = (device_plugins.clone(), claims.clone(), managers.clone());
     let shared = Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone(), devices);
     let shared = Arc::new(shared.await?);
+    stats.follow_cgroups(&kubelet.config.cgroup_root, shared.node.clone());
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
     let files = static_pods(&kubelet);

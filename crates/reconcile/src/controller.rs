@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::queue::{Backoff, Queue};
 use crate::{Error, Shutdown};
 use component_base::Clock;
+use component_base::metrics::Page;
 
 /// One controller. `S` is the component's configuration, which every controller of it can read.
 pub struct Controller<S: 'static> {
@@ -95,6 +96,11 @@ impl<S> Context<S> {
     /// A queue of the controller's own, which shows how it is under that name.
     pub fn queue<T: Clone + Eq + Hash + Send + 'static>(&self, name: &'static str) -> Queue<T> {
         Queue::watched(Backoff::default(), name, self.cluster.metrics())
+    }
+
+    /// Families that only this controller has, for the component's metrics. Those of an earlier run are forgotten.
+    pub fn shows(&self, name: &'static str, render: impl Fn(&mut Page) + Send + Sync + 'static) {
+        self.cluster.metrics().show(name, Box::new(render));
     }
 
     /// A time that only goes forward and is good for nothing but to measure how long something takes: the clock of a

@@ -21,7 +21,11 @@ pub struct Metrics {
     answers: Mutex<BTreeMap<[String; 3], u64>>,
     /// By host and method.
     times: Mutex<BTreeMap<[String; 2], Arc<Histogram>>>,
+    /// Of single controllers.
+    others: Mutex<BTreeMap<&'static str, Render>>,
 }
+
+type Render = Box<dyn Fn(&mut Page) + Send + Sync>;
 
 struct Watched {
     counts: Arc<QueueCounts>,
@@ -63,6 +67,10 @@ impl Metrics {
         counts
     }
 
+    pub(crate) fn show(&self, name: &'static str, render: Render) {
+        self.others.lock().insert(name, render);
+    }
+
     /// A request of this component was answered, or failed before that (`<error>`).
     pub fn answered(&self, host: &str, method: &str, code: &str, took: Duration) {
         *self.answers.lock().entry([host, method, code].map(str::to_owned)).or_default() += 1;
@@ -98,6 +106,7 @@ impl Metrics {
         for ([host, method, code], count) in self.answers.lock().iter() {
             family.sample(&[("code", code), ("host", host), ("method", method)], count);
         }
+        self.others.lock().values().for_each(|render| render(page));
     }
 }
 

@@ -143,4 +143,9 @@ pub trait Store: Send + Sync + 'static {
     /// Removes values from the disk that are no longer current, as far as this store decides that: the embedded one has none left
     /// when it answers, etcd removes them with its next compactions.
     async fn forget_past(&self) -> Result<(), StoreError>;
+
+    /// How much room the store takes on disk, where it can say.
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
 }

@@ -97,6 +97,10 @@ impl Store for Prefixed {
     async fn forget_past(&self) -> Result<(), StoreError> {
         self.store.forget_past().await
     }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.store.size_bytes().await
+    }
 }
 
 #[cfg(test)]

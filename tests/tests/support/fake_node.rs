@@ -61,6 +61,8 @@ impl FakeNode {
                 client_ca: text("ca.crt"),
                 node_log_dir: folder.path().join("log"),
                 configuration: json!({"port": 10250}),
+                flags: [("max-pods".to_owned(), "7".to_owned())].into(),
+                version: "v1.36.4",
                 clock: Default::default(),
             };
             let config = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");

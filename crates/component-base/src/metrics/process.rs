@@ -7,10 +7,22 @@ const PAGE_BYTES: f64 = 4096.0;
 
 /// When the process started.
 pub fn started(page: &mut Page) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    if let Some(seconds) = start_seconds() {
+        page.value(&STARTED, seconds);
+    }
+}
+
+/// The same, to the second; the epoch where `/proc` does not say.
+pub fn start_time() -> jiff::Timestamp {
+    let seconds = start_seconds().unwrap_or(0.0) as i64;
+    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn start_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let ticks = stat.rsplit(')').next().unwrap_or("").split_whitespace().nth(19);
     let ticks = ticks.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    page.value(&STARTED, booted().unwrap_or(0.0) + ticks / TICKS_PER_SECOND);
+    Some(booted().unwrap_or(0.0) + ticks / TICKS_PER_SECOND)
 }
 
 /// What the operating system says of this process.
@@ -43,6 +55,12 @@ const VIRTUAL_MEMORY: Metric = Metric::gauge("process_virtual_memory_bytes", "Vi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_started_a_while_ago() {
+        let age = jiff::Timestamp::now().duration_since(start_time());
+        assert!((-2..24 * 3600).contains(&age.as_secs()), "{age:?}");
+    }
 
     #[test]
     fn a_process_uses_time_memory_and_files() {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use kube_apiserver::pki::{Credentials, NamedPair, Pair};
 
 #[derive(clap::Args, Clone)]
@@ -46,8 +46,11 @@ pub struct Flags {
     #[arg(long)]
     service_account_key_file: Vec<PathBuf>,
     /// Private key to sign service account tokens.
-    #[arg(long, required = true)]
-    service_account_signing_key_file: PathBuf,
+    #[arg(long, required_unless_present = "service_account_signing_endpoint")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Socket of an external signer of service account tokens (ExternalJWTSigner), instead of keys; @name is an abstract one.
+    #[arg(long)]
+    service_account_signing_endpoint: Option<String>,
 }
 
 impl Flags {
@@ -68,15 +71,43 @@ impl Flags {
             ("proxy-client-cert-file", one(&self.proxy_client_cert_file)),
             ("proxy-client-key-file", one(&self.proxy_client_key_file)),
             ("service-account-key-file", keys.join(",")),
-            ("service-account-signing-key-file", self.service_account_signing_key_file.display().to_string()),
+            ("service-account-signing-key-file", one(&self.service_account_signing_key_file)),
         ];
         flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
+    /// Where tokens are signed, where not here.
+    pub fn signing_endpoint(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(endpoint) = self.service_account_signing_endpoint.as_deref().filter(|text| !text.is_empty()) else {
+            ensure!(
+                self.service_account_signing_key_file.is_some(),
+                "set --service-account-signing-key-file or --service-account-signing-endpoint"
+            );
+            return Ok(None);
+        };
+        ensure!(
+            self.service_account_signing_key_file.is_none() && self.service_account_key_file.is_empty(),
+            "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with \
+             `--service-account-signing-endpoint` (They are mutually exclusive)"
+        );
+        let is_name = |part: &str| {
+            !part.is_empty() && part.chars().all(|sign| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '-'))
+        };
+        ensure!(
+            endpoint.strip_prefix('@').is_none_or(|name| name.split('.').all(is_name)),
+            "invalid value {endpoint:?} passed for `--service-account-signing-endpoint`, when prefixed with @ must be a \
+             valid abstract socket name"
+        );
+        Ok(Some(endpoint.into()))
+    }
+
     /// Reads them all, as they are now.
     pub fn read(&self) -> anyhow::Result<Credentials> {
-        let signing = &self.service_account_signing_key_file;
-        let key = crate::keys::pkcs8(&read(signing)?).with_context(|| format!("use {}", signing.display()))?;
+        let key = match &self.service_account_signing_key_file {
+            Some(file) => crate::keys::pkcs8(&read(file)?).with_context(|| format!("use {}", file.display()))?,
+            // Another program has it.
+            None => String::new(),
+        };
         let mut public_keys = Vec::new();
         for file in &self.service_account_key_file {
             public_keys.extend(crate::keys::public(&read(file)?).with_context(|| format!("use {}", file.display()))?);
@@ -124,5 +155,40 @@ fn pair(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> anyhow::Result<
     match (certificate, key) {
         (Some(certificate), Some(key)) => crate::secure::read_pair(certificate, key).map(Some),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn tokens_are_signed_here_or_elsewhere() {
+        let endpoint = |line: &str| {
+            let given = Given::try_parse_from(std::iter::once("x").chain(line.split(' ')));
+            let given = given.map_err(|error| error.to_string())?;
+            given.flags.signing_endpoint().map_err(|error| error.to_string())
+        };
+        assert_eq!(endpoint("--service-account-signing-key-file=/key"), Ok(None));
+        assert_eq!(endpoint("--service-account-signing-endpoint=/run/s.sock"), Ok(Some("/run/s.sock".into())));
+        assert_eq!(endpoint("--service-account-signing-endpoint=@a.b-c"), Ok(Some("@a.b-c".into())));
+        let refused = |line: &str, why: &str| {
+            let error = endpoint(line).unwrap_err();
+            assert!(error.contains(why), "{line}: {error}");
+        };
+        refused("--service-account-signing-endpoint=@a..b", "must be a valid abstract socket name");
+        refused("--service-account-signing-endpoint=@", "must be a valid abstract socket name");
+        let both = "(They are mutually exclusive)";
+        refused("--service-account-signing-endpoint=/s --service-account-signing-key-file=/key", both);
+        refused("--service-account-signing-endpoint=/s --service-account-key-file=/key", both);
+        refused("--service-account-key-file=/key", "--service-account-signing-key-file");
     }
 }

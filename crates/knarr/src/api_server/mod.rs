@@ -95,6 +95,15 @@ pub struct Flags {
     /// Time to go on serving after the signal to stop, while /readyz already fails.
     #[arg(long, value_parser = crate::leader::duration, default_value = "0s")]
     shutdown_delay_duration: Duration,
+    /// After the delay, answer new requests with 429 and Retry-After until those at work have ended.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    shutdown_send_retry_after: bool,
+    /// EgressSelectorConfiguration file. knarr reaches nodes, neighbours and etcd directly: a file that wants a proxy is refused.
+    #[arg(long)]
+    egress_selector_config_file: Option<PathBuf>,
+    /// What `/flagz` shows besides what the server says itself.
+    #[arg(skip)]
+    pub shown: kube_apiserver::Flags,
 }
 
 /// Until it is told to stop.
@@ -166,6 +175,7 @@ impl Flags {
             options: Options {
                 encryption: self.encryption()?,
                 storage_media: self.limits.storage_media(),
+                signing_endpoint: self.credentials.signing_endpoint()?,
                 ..self.options()?
             },
             flags: self.file_flags(),
@@ -185,7 +195,8 @@ impl Flags {
     /// Which files are used, as `/flagz` shows them.
     fn file_flags(&self) -> kube_apiserver::Flags {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let mut flags = self.credentials.flags();
+        let mut flags = self.shown.clone();
+        flags.extend(self.credentials.flags());
         flags.extend([
             ("etcd-servers".to_owned(), self.etcd_servers.join(",")),
             ("etcd-cafile".to_owned(), path(&self.etcd_cafile)),
@@ -198,6 +209,7 @@ impl Flags {
 
     fn options(&self) -> anyhow::Result<Options> {
         ensure!(self.identity.names_issuer(), "service-account-issuer is a required flag");
+        self.egress_selector_config_file.as_deref().map(kube_apiserver::egress::check).transpose()?;
         let base = Options {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             allow_privileged: self.allow_privileged,
@@ -210,6 +222,7 @@ impl Flags {
             },
             kubelet_address_types: self.kubelet_preferred_address_types.clone(),
             shutdown_delay: self.shutdown_delay_duration,
+            shutdown_send_retry_after: self.shutdown_send_retry_after,
             ..self.limits.serving(Options::default())?
         };
         let base = self.admission.options_as_upstream(base)?;

@@ -135,6 +135,7 @@ static PARTS: [Part; 5] = [
             ("tls-cipher-suites", "tls-cipher-suites"),
             ("tls-min-version", "tls-min-version"),
             ("token-auth-file", "token-auth-file"),
+            ("tracing-config-file", "tracing-config-file"),
         ],
     },
     Part {
@@ -200,6 +201,11 @@ fn example(part: &Part) -> String {
         _ => ("config", "/etc/scheduler.yaml"),
     };
     format!("{name}={value}")
+}
+
+/// What a part of this command can be told: its own name for it, and ours.
+pub fn names_of(command: &str, part: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    parts(command).filter(move |known| known.name == part).flat_map(|part| part.known.iter().copied())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use file::Settings;
+pub use handed::names_of;
 
 /// The commands that read a file.
 const WITH_FILE: [&str; 2] = ["server", "agent"];

@@ -426,6 +426,8 @@ impl File {
                 tls_cert_file: said(&self.tls_cert_file),
                 rotates_certificates: self.rotate_certificates,
                 bootstraps_server_tls: self.server_tls_bootstrap,
+                flags: node.shown.clone(),
+                version: kube_apiserver::VERSION,
             },
         })
     }

@@ -58,6 +58,9 @@ pub struct Flags {
     fields: Fields,
     #[command(flatten)]
     own_runtime: OwnRuntime,
+    /// What `/flagz` shows.
+    #[arg(skip)]
+    pub shown: component_helpers::zpages::Flags,
 }
 
 /// Flags that stand for fields of the configuration, and come before it.
@@ -230,6 +233,7 @@ impl Flags {
             container_runtime_endpoint: self.container_runtime_endpoint.clone().or_else(|| file.runtime_endpoint()),
             private_registry: self.own_runtime.private_registry.clone(),
             credential_providers: self.credential_providers.clone(),
+            shown: self.shown.clone(),
             ..crate::node::Flags::standard()
         };
         file.describe(&mut node);

@@ -188,15 +188,17 @@ async fn start_controllers(server: &mut Server) -> anyhow::Result<()> {
     let config = super::controllers::config(&server.flags)?;
     config.check()?;
     server.gives_ranges = config.gives_ranges();
-    let port = server.flags.options.controller_manager_secure_port;
-    let started = server.local.start_controllers(config, port, server.stop.clone()).await;
+    let options = &server.flags.options;
+    let shown = (options.controller_manager_secure_port, options.controllers_shown.clone());
+    let started = server.local.start_controllers(config, shown, server.stop.clone()).await;
     server.running.push(started);
     Ok(())
 }
 
 async fn start_scheduler(server: &mut Server) -> anyhow::Result<()> {
-    let port = server.flags.options.scheduler_secure_port;
-    let started = server.local.start_scheduler(server.scheduling.clone(), port, server.stop.clone()).await;
+    let options = &server.flags.options;
+    let shown = (options.scheduler_secure_port, options.scheduler_shown.clone());
+    let started = server.local.start_scheduler(server.scheduling.clone(), shown, server.stop.clone()).await;
     server.running.push(started);
     Ok(())
 }

@@ -21,7 +21,6 @@ pub(super) const FLAGS: Table = &[
     ("apiserver-count", Taken),
     ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
     ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
-    ("egress-selector-config-file", Refused("knarr reaches nodes directly")),
     ("admission-control", Refused("name plugins by --enable-admission-plugins and --disable-admission-plugins")),
     ("aggregator-reject-forwarding-redirect", Only(&["true"], "knarr never passes a foreign server's redirect on")),
     ("allow-metric-labels", Refused("knarr's metrics have fixed labels")),
@@ -75,8 +74,6 @@ pub(super) const FLAGS: Table = &[
     ("peer-advertise-ip", Only(&[""], NO_PEERS)),
     ("peer-advertise-port", Only(&[""], NO_PEERS)),
     ("peer-ca-file", Only(&[""], NO_PEERS)),
-    ("service-account-signing-endpoint", Only(&[""], "knarr signs with --service-account-signing-key-file")),
-    ("shutdown-send-retry-after", Only(&["false"], "knarr takes no more requests once it stops")),
     ("shutdown-watch-termination-grace-period", Only(&["0", "0s"], "knarr ends watches when it stops")),
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];

@@ -20,6 +20,10 @@ pub use record::{Asked, Record};
 use kubeconfig::KubeconfigError;
 use policy::{Policy, PolicyError};
 
+/// For tests of files of every kind.
+#[cfg(test)]
+pub(crate) use policy::Policy as TestedPolicy;
+
 use crate::app::Clock;
 
 /// What the operator decides.

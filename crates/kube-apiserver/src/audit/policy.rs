@@ -1,10 +1,62 @@
 //! The audit policy: how much is written down of which request. Reading it checks it; asking it is pure.
 
-use machinery::codec;
+use machinery::field::Errors;
+use machinery::node::Node;
 use serde::Deserialize;
 
 use crate::authn::User;
+use crate::configuration::{self, Document, Header, Shape};
 use crate::target::Target;
+
+const HEADER: Header = Header { kind: "Policy", group: "audit.k8s.io", versions: &["v1"] };
+const LEVELS: [&str; 4] = ["None", "Metadata", "Request", "RequestResponse"];
+const STAGES: [&str; 4] = ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
+const TEXTS: Shape = Shape::List(&Shape::Text);
+const SHAPE: Shape = Shape::Object(&[
+    ("apiVersion", Shape::Text),
+    ("kind", Shape::Text),
+    ("metadata", Shape::Anything),
+    ("omitStages", TEXTS),
+    ("omitManagedFields", Shape::Flag),
+    (
+        "rules",
+        Shape::List(&Shape::Object(&[
+            ("level", Shape::Text),
+            ("users", TEXTS),
+            ("userGroups", TEXTS),
+            ("verbs", TEXTS),
+            (
+                "resources",
+                Shape::List(&Shape::Object(&[("group", Shape::Text), ("resources", TEXTS), ("resourceNames", TEXTS)])),
+            ),
+            ("namespaces", TEXTS),
+            ("nonResourceURLs", TEXTS),
+            ("omitStages", TEXTS),
+            ("omitManagedFields", Shape::Flag),
+        ])),
+    ),
+]);
+
+/// Levels and stages that there are not.
+fn wrong_values(policy: &Node) -> Errors {
+    let mut errors = Errors::default();
+    let mut stages = |at: &Node| {
+        for stage in at.each("omitStages").filter(|stage| !STAGES.contains(&stage.str())) {
+            errors.not_supported(&stage, &STAGES);
+        }
+    };
+    stages(policy);
+    policy.each("rules").for_each(|rule| stages(&rule));
+    for rule in policy.each("rules") {
+        let level = rule.at("level");
+        if !level.exists() {
+            errors.required(&level, "");
+        } else if !LEVELS.contains(&level.str()) {
+            errors.not_supported(&level, &LEVELS);
+        }
+    }
+    errors
+}
 
 /// How much of a request is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -48,8 +100,10 @@ impl Stage {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
-    api_version: String,
-    kind: String,
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
     #[serde(default, rename = "metadata")]
     _metadata: serde_json::Value,
     #[serde(default)]
@@ -110,11 +164,9 @@ impl Chosen {
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error(transparent)]
-    Decode(#[from] codec::DecodeError),
+    File(#[from] configuration::Error),
     #[error(transparent)]
     Fields(#[from] serde_json::Error),
-    #[error("expected Policy of audit.k8s.io/v1, found {kind:?} of {api_version:?}")]
-    Kind { kind: String, api_version: String },
     #[error("it has no rules: loaded illegal policy with 0 rules")]
     NoRules,
     #[error("rules[{index}]: {error}")]
@@ -135,12 +187,11 @@ pub enum RuleError {
 
 impl Policy {
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
-        let value = codec::decode_yaml(text.as_bytes())?.value;
-        let policy: Policy = serde_json::from_value(codec::without_nulls(value))?;
-        if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {
-            let Policy { api_version, kind, .. } = policy;
-            return Err(PolicyError::Kind { kind, api_version });
-        }
+        let document = Document::decode(text)?;
+        HEADER.check(&document.value)?;
+        document.check(&SHAPE, &document.value, "")?;
+        document.refuse(&wrong_values(&Node::root(&document.value)))?;
+        let policy: Policy = serde_json::from_value(document.value)?;
         if policy.rules.is_empty() {
             return Err(PolicyError::NoRules);
         }
@@ -331,10 +382,12 @@ rules:
             assert!(error.contains(expected), "{text}: {error}");
         };
         let head = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: ";
-        check("{apiVersion: v1, kind: Policy}", "expected Policy of audit.k8s.io/v1");
+        check("{apiVersion: v1, kind: Policy}", "expected kind \"Policy\" of audit.k8s.io/v1");
         check("{apiVersion: audit.k8s.io/v1, kind: Policy}", "0 rules");
-        check(&format!("{head}[{{level: All}}]}}"), "unknown variant `All`");
-        check(&format!("{head}[{{level: None, verb: [get]}}]}}"), "unknown field `verb`");
+        check(&format!("{head}[{{level: All}}]}}"), "line 1: rules[0].level: Unsupported value: \"All\"");
+        check(&format!("{head}[{{users: [a]}}]}}"), "rules[0].level: Required value");
+        check(&format!("{head}[{{level: None, omitStages: [End]}}]}}"), "rules[0].omitStages[0]: Unsupported value");
+        check(&format!("{head}[{{level: None, verb: [get]}}]}}"), "line 1: unknown field \"rules[0].verb\"");
         check(&format!("{head}[{{level: None, nonResourceURLs: [a]}}]}}"), "must begin with a '/'");
         check(&format!("{head}[{{level: None, nonResourceURLs: [/a*b]}}]}}"), "final character");
         check(&format!("{head}[{{level: None, namespaces: [a], nonResourceURLs: [/a]}}]}}"), "rules[0]: rules cannot");

@@ -92,6 +92,11 @@ impl SigningKey {
     pub fn sign(&self, claims: &Value) -> String {
         let header = json!({"alg": self.public.algorithm_name(), "kid": self.public.id});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
+        let signature = encode(self.signature(&signed));
+        format!("{signed}.{signature}")
+    }
+
+    pub(super) fn signature(&self, signed: &str) -> Vec<u8> {
         let signature = match &self.key {
             Secret::Es256(key) => {
                 key.sign(&self.random, signed.as_bytes()).map(|signature| signature.as_ref().to_vec())
@@ -101,8 +106,7 @@ impl SigningKey {
                 key.sign(&RSA_PKCS1_SHA256, &self.random, signed.as_bytes(), &mut signature).map(|()| signature)
             }
         };
-        let signature = signature.expect("signing fails only where the system has no randomness");
-        format!("{signed}.{}", encode(signature))
+        signature.expect("signing fails only where the system has no randomness")
     }
 }
 
@@ -112,6 +116,18 @@ impl PublicKeyEntry {
         let der = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| KeyError::Pem(error.to_string()))?;
         PublicKeyEntry::from_der(&der)
+    }
+
+    /// A key under a name that somebody else has given it.
+    pub(super) fn named(id: &str, der: &[u8]) -> Result<PublicKeyEntry, KeyError> {
+        let mut entry = PublicKeyEntry::from_der(der)?;
+        entry.id = id.to_owned();
+        entry.web_key["kid"] = id.into();
+        Ok(entry)
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     fn from_der(der: &[u8]) -> Result<PublicKeyEntry, KeyError> {

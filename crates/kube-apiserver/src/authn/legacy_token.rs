@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use machinery::node::Node;
 
-use super::service_account::{TokenError, check_account, groups, user_name};
+use super::service_account::{check_account, groups, user_name};
+use super::token_error::TokenError;
 use super::token_use::Uses;
 use super::{Objects, User};
 

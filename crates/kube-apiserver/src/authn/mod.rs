@@ -9,6 +9,7 @@ mod anonymous;
 mod bootstrap_token;
 mod client_certificate;
 mod dynamic;
+pub mod external_signer;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod front_proxy;
@@ -21,6 +22,7 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_cache;
+mod token_error;
 pub mod token_use;
 mod token_file;
 pub mod webhook;
@@ -34,7 +36,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use crate::app::Clock;
-use service_account::TokenError;
+use token_error::TokenError;
 
 pub use crate::pki::PeerCertificate;
 pub use anonymous::Anonymous;
@@ -185,6 +187,7 @@ impl Authenticator {
             return self.for_this_server(user, wanted);
         }
         let mut reasons = Vec::new();
+        self.config.service_accounts.find_key(token).await;
         match self.config.service_accounts.verify(token, wanted, objects, now) {
             Some(Ok(found)) => return Ok(found),
             Some(Err(error)) => reasons.push(error.to_string()),

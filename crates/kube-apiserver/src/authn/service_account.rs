@@ -1,14 +1,17 @@
 //! Service account tokens: issued here, and believed only while the account and what the token is bound to exist.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use machinery::node::Node;
 use serde_json::{Value, json};
 
+use super::external_signer::{ExternalSigner, SignError};
 use super::jwt::{KeyError, PublicKeyEntry, SigningKey, Unverified};
 use super::token_cache::TokenCache;
+use super::token_error::TokenError;
 use super::token_use::Uses;
 use super::{CREDENTIAL_ID, Objects, User, legacy_token};
-use crate::refusal::together;
 
 /// Where a pod asks for this time, its mounted token really lives for a year, so that clients which never read it
 /// again keep working; `warnafter` says when they should have.
@@ -23,11 +26,17 @@ pub struct ServiceAccounts {
     older_issuers: Vec<String>,
     /// What a token must be for to be accepted by this server.
     pub(super) audiences: Vec<String>,
-    signing: SigningKey,
-    keys: Vec<PublicKeyEntry>,
+    signing: Signing,
     cache: TokenCache,
     uses: Uses,
     lifetime: Lifetime,
+}
+
+/// Who has the keys.
+enum Signing {
+    /// The first of these keys is the one that signs.
+    Here(Box<SigningKey>, Vec<PublicKeyEntry>),
+    Elsewhere(Arc<ExternalSigner>),
 }
 
 /// How long tokens live.
@@ -81,11 +90,40 @@ impl ServiceAccounts {
         for pem in older_keys_pem {
             keys.push(PublicKeyEntry::from_pem(pem)?);
         }
+        Ok(ServiceAccounts::signing(issuer, audiences, Signing::Here(Box::new(signing), keys)))
+    }
+
+    /// The same with keys that another program has.
+    pub fn signed_elsewhere(issuer: &str, audiences: &[String], signer: Arc<ExternalSigner>) -> ServiceAccounts {
+        ServiceAccounts::signing(issuer, audiences, Signing::Elsewhere(signer))
+    }
+
+    fn signing(issuer: &str, audiences: &[String], signing: Signing) -> ServiceAccounts {
         let audiences = if audiences.is_empty() { vec![issuer.to_string()] } else { audiences.to_vec() };
         let (cache, uses) = (TokenCache::default(), Uses::default());
         let (issuer, older_issuers) = (issuer.into(), Vec::new());
         let lifetime = Lifetime { seconds_max: None, extended: true };
-        Ok(ServiceAccounts { issuer, older_issuers, audiences, signing, keys, cache, uses, lifetime })
+        ServiceAccounts { issuer, older_issuers, audiences, signing, cache, uses, lifetime }
+    }
+
+    /// Makes sure that the key of a token of ours is known, where another program has the keys.
+    pub(super) async fn find_key(&self, token: &str) {
+        let Signing::Elsewhere(signer) = &self.signing else { return };
+        let Some(unverified) = Unverified::parse(token) else { return };
+        let issuer = unverified.claims.get("iss").and_then(Value::as_str);
+        if issuer == Some(&self.issuer)
+            && let Some(key_id) = unverified.key_id()
+        {
+            signer.find(key_id).await;
+        }
+    }
+
+    /// Another program that has the keys.
+    pub(crate) fn signer(&self) -> Option<&Arc<ExternalSigner>> {
+        match &self.signing {
+            Signing::Here(..) => None,
+            Signing::Elsewhere(signer) => Some(signer),
+        }
     }
 
     /// Which tokens of Secrets were used.
@@ -109,7 +147,25 @@ impl ServiceAccounts {
         self.lifetime.seconds_max.map_or(asked, |most| asked.min(most))
     }
 
-    pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Issued {
+    pub async fn issue(&self, request: &TokenRequest<'_>, now: Timestamp) -> Result<Issued, SignError> {
+        let (claims, issued) = self.draft(request, now);
+        let token = match &self.signing {
+            Signing::Here(key, _) => key.sign(&claims),
+            Signing::Elsewhere(signer) => signer.sign(&claims).await?,
+        };
+        Ok(Issued { token, ..issued })
+    }
+
+    /// The same in tests, where the key is here.
+    #[cfg(test)]
+    pub(crate) fn issue_here(&self, request: &TokenRequest, now: Timestamp) -> Issued {
+        let (claims, issued) = self.draft(request, now);
+        let Signing::Here(key, _) = &self.signing else { panic!("tests have their keys here") };
+        Issued { token: key.sign(&claims), ..issued }
+    }
+
+    /// What a token says, and what is said of it.
+    fn draft(&self, request: &TokenRequest, now: Timestamp) -> (Value, Issued) {
         let audiences = if request.audiences.is_empty() { &self.audiences } else { request.audiences };
         let ours = audiences.iter().all(|audience| self.audiences.contains(audience));
         let seconds = request.expiration_seconds;
@@ -128,7 +184,7 @@ impl ServiceAccounts {
             private["warnafter"] = (issued_at + seconds).into();
         }
         let id = new_uuid();
-        let token = self.signing.sign(&json!({
+        let claims = json!({
             "iss": self.issuer,
             "sub": user_name(request.namespace, request.account.name),
             "aud": audiences,
@@ -137,15 +193,16 @@ impl ServiceAccounts {
             "exp": issued_at + if extended { extended_to } else { seconds },
             "jti": id,
             "kubernetes.io": private,
-        }));
+        });
         let expiration = Timestamp::from_second(issued_at.saturating_add(seconds)).unwrap_or(Timestamp::MAX);
-        Issued { token, credential_id: format!("JTI={id}"), expiration }
+        (claims, Issued { token: String::new(), credential_id: format!("JTI={id}"), expiration })
     }
 
     /// The token of a Secret of type `kubernetes.io/service-account-token`, as kube-controller-manager signs it.
     #[cfg(test)]
     pub(crate) fn issue_legacy(&self, namespace: &str, account: Reference, secret_name: &str) -> String {
-        self.signing.sign(&json!({
+        let Signing::Here(key, _) = &self.signing else { panic!("tests have their keys here") };
+        key.sign(&json!({
             "iss": legacy_token::ISSUER,
             "sub": user_name(namespace, account.name),
             "kubernetes.io/serviceaccount/namespace": namespace,
@@ -188,7 +245,11 @@ impl ServiceAccounts {
         objects: &dyn Objects,
         now: Timestamp,
     ) -> Result<(User, Vec<String>), TokenError> {
-        if !unverified.is_signed_by(&self.keys) {
+        let is_ours = match &self.signing {
+            Signing::Here(_, keys) => unverified.is_signed_by(keys),
+            Signing::Elsewhere(signer) => unverified.is_signed_by(&signer.keys().entries),
+        };
+        if !is_ours {
             return Err(TokenError::Signature);
         }
         let claims = Node::root(&unverified.claims);
@@ -212,7 +273,7 @@ impl ServiceAccounts {
 
     /// What `/.well-known/openid-configuration` says; `jwks_uri` is where others find the keys.
     pub fn discovery(&self, jwks_uri: &str) -> Value {
-        let mut algorithms: Vec<&str> = self.keys.iter().map(PublicKeyEntry::algorithm_name).collect();
+        let mut algorithms: Vec<&str> = self.shown_keys().iter().map(PublicKeyEntry::algorithm_name).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         json!({
@@ -226,7 +287,14 @@ impl ServiceAccounts {
 
     /// What `/openid/v1/jwks` says.
     pub(crate) fn web_keys(&self) -> Value {
-        json!({"keys": self.keys.iter().map(|key| &key.web_key).collect::<Vec<&Value>>()})
+        json!({"keys": self.shown_keys().into_iter().map(|key| key.web_key).collect::<Vec<Value>>()})
+    }
+
+    fn shown_keys(&self) -> Vec<PublicKeyEntry> {
+        match &self.signing {
+            Signing::Here(_, keys) => keys.clone(),
+            Signing::Elsewhere(signer) => signer.keys().shown().cloned().collect(),
+        }
     }
 
     /// The audiences of tokens for this server.
@@ -247,44 +315,6 @@ pub(crate) fn split_user_name(user: &str) -> Option<(&str, &str)> {
 
 pub fn groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
-}
-
-/// Why a token is not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    #[error("invalid bearer token")]
-    Unknown,
-    #[error("invalid signature")]
-    Signature,
-    #[error("token audiences {meant_for} is invalid for the target audiences {wanted}")]
-    Audiences { meant_for: String, wanted: String },
-    #[error("service account token claims are incomplete")]
-    Incomplete,
-    #[error("service account token has expired")]
-    Expired,
-    #[error("service account token is not valid yet")]
-    NotYetValid,
-    #[error("service account token has been invalidated")]
-    Invalidated,
-    #[error("serviceaccounts {0:?} not found")]
-    NoAccount(String),
-    #[error("service account has been deleted")]
-    AccountDeleted,
-    #[error("service account UID ({actual}) does not match claim ({claimed})")]
-    AccountUid { actual: String, claimed: String },
-    #[error("{kind} UID ({actual}) does not match service account {kind} ref claim ({claimed})")]
-    BoundUid { kind: &'static str, actual: String, claimed: String },
-    #[error("{0} claim is missing")]
-    NoClaim(&'static str),
-    #[error("sub claim does not match the service account")]
-    Subject,
-    #[error("service account token does not match server's copy")]
-    OtherCopy,
-    #[error("service account token has been marked invalid")]
-    MarkedInvalid,
-    /// What those said who were asked, each a sentence.
-    #[error("{}", together(.0))]
-    Refused(Vec<String>),
 }
 
 /// The account must exist under the same uid, or the token belongs to an earlier one of that name.

@@ -58,7 +58,7 @@ fn a_pods_token_says_what_upstream_says() {
         expiration_seconds: 3607,
         ..request()
     };
-    let issued = accounts.issue(&pod, at(1000));
+    let issued = accounts.issue_here(&pod, at(1000));
     let mut found = claims(&issued.token);
     let id = found["jti"].take();
     assert_eq!(issued.credential_id, format!("JTI={}", id.as_str().unwrap()));
@@ -99,7 +99,11 @@ fn only_pods_asking_for_the_usual_time_get_the_long_one() {
     let check = |seconds: i64, pod: bool, audiences: &[String], lifetime: i64| {
         let pod = pod.then_some(Reference { name: "web", uid: "pod-uid" });
         let request = TokenRequest { pod, audiences, expiration_seconds: seconds, ..request() };
-        assert_eq!(claims(&accounts.issue(&request, at(0)).token)["exp"], lifetime, "{seconds} {pod:?} {audiences:?}");
+        assert_eq!(
+            claims(&accounts.issue_here(&request, at(0)).token)["exp"],
+            lifetime,
+            "{seconds} {pod:?} {audiences:?}"
+        );
     };
     check(3607, true, &[], 31_536_000);
     check(3607, false, &[], 3607);
@@ -119,7 +123,7 @@ fn tokens_end_with_what_they_are_bound_to() {
         let accounts = accounts();
         let mut objects = shop();
         change(&mut objects);
-        let token = accounts.issue(&request, at(1000)).token;
+        let token = accounts.issue_here(&request, at(1000)).token;
         let result = accounts.verify(&token, &[ISSUER.into()], &objects, at(second)).unwrap();
         let result = result.map_or_else(|error| error.to_string(), |_| "good".into());
         assert_eq!(result, expected, "{what}");
@@ -185,7 +189,7 @@ fn audiences_must_meet() {
     let check = |of_token: &[&str], wanted: &[&str], expected: Result<&[&str], &str>| {
         let list = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<String>>();
         let audiences = list(of_token);
-        let token = accounts.issue(&TokenRequest { audiences: &audiences, ..request() }, at(1000)).token;
+        let token = accounts.issue_here(&TokenRequest { audiences: &audiences, ..request() }, at(1000)).token;
         let result = accounts.verify(&token, &list(wanted), &shop(), at(1000)).unwrap().map(|(_, good)| good);
         assert_eq!(result.map_err(|error| error.to_string()), expected.map(list).map_err(str::to_string));
     };
@@ -239,7 +243,7 @@ fn others_can_check_tokens_too() {
         })
     );
     let keys = accounts.web_keys();
-    let token = accounts.issue(&request(), at(0)).token;
+    let token = accounts.issue_here(&request(), at(0)).token;
     let header = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap()).unwrap();
     let header: Value = serde_json::from_slice(&header).unwrap();
     assert_eq!(keys["keys"][0]["kid"], header["kid"]);
@@ -251,7 +255,7 @@ fn tokens_live_no_longer_than_the_operator_says() {
     let hour = std::time::Duration::from_secs(3600);
     let pod =
         TokenRequest { pod: Some(Reference { name: "web", uid: "pod-uid" }), expiration_seconds: 3607, ..request() };
-    let end = |accounts: &ServiceAccounts| claims(&accounts.issue(&pod, at(1000)).token)["exp"].as_i64().unwrap();
+    let end = |accounts: &ServiceAccounts| claims(&accounts.issue_here(&pod, at(1000)).token)["exp"].as_i64().unwrap();
     assert_eq!(end(&accounts()), 1000 + 31_536_000, "for old clients");
     assert_eq!(end(&accounts().living(None, false)), 1000 + 3607, "as it says");
     let short = accounts().living(Some(hour * 2), true);
@@ -272,7 +276,7 @@ async fn methods_are_asked_in_order() {
         dynamic: Dynamic::default(),
     });
     let objects = shop();
-    let robot = format!("Bearer {}", authenticator.service_accounts().issue(&request(), at(1000)).token);
+    let robot = format!("Bearer {}", authenticator.service_accounts().issue_here(&request(), at(1000)).token);
     let certificate = |name: &str, signer: Signer| {
         Some(PeerCertificate { signer, user: user(name, &["dev"]), not_before: 0, not_after: 1300 })
     };
@@ -325,7 +329,8 @@ async fn tokens_are_reviewed() {
     });
     let objects = shop();
     let vault = ["vault".to_string()];
-    let issue = |audiences| authenticator.service_accounts().issue(&TokenRequest { audiences, ..request() }, at(1000));
+    let issue =
+        |audiences| authenticator.service_accounts().issue_here(&TokenRequest { audiences, ..request() }, at(1000));
     let check = async |token: &str, audiences: &[String], expected: Result<(&str, &[&str]), &str>| {
         let result = authenticator.review_token(token, audiences, &objects).await;
         let expected =

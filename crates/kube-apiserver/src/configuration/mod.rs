@@ -1,6 +1,8 @@
 //! Configuration files of the server: read strictly, so that every mistake is told with its line and field.
 //! What a kind of file holds and which values are good is its owner's business (`authn/oidc`, `authz/structured`).
 
+#[cfg(test)]
+mod examples;
 mod follow;
 mod shape;
 

@@ -32,6 +32,8 @@ use crate::configuration::{self, Applied, Reloads};
 use envelope::{Envelope, Patience};
 use transform::{Around, Rules, TransformError};
 
+#[cfg(test)]
+pub(crate) use config::parse;
 pub(crate) use keys::resource_of;
 pub use own_file::OwnFileError;
 pub use rewrite::{Progress, keep as keep_rewriting};

@@ -179,4 +179,8 @@ impl Store for Encrypted {
     async fn forget_past(&self) -> Result<(), StoreError> {
         self.store.forget_past().await
     }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.store.size_bytes().await
+    }
 }

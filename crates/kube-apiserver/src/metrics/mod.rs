@@ -23,6 +23,12 @@ const SECONDS: Bounds = &[
     45.0, 60.0,
 ];
 
+/// The same of durations that no one else is to blame for.
+const SLI_SECONDS: Bounds =
+    &[0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+/// Of responses, from a kilobyte to a gigabyte.
+const SIZES: Bounds = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
 #[derive(Default)]
 pub struct Metrics {
     /// In the order of their labels, so that a request finds its own without making a key.
@@ -37,7 +43,10 @@ pub struct Metrics {
 /// The requests of one sort.
 struct Requests {
     labels: Labels<String>,
-    durations: Histogram,
+    /// Of those that were meant, and of dry runs.
+    durations: [Histogram; 2],
+    sli_durations: Histogram,
+    sizes: Histogram,
     /// How many ended with which code, and whether as a dry run.
     ended: Vec<((u16, bool), u64)>,
 }
@@ -50,6 +59,15 @@ struct Labels<T> {
     resource: T,
     subresource: T,
     scope: &'static str,
+}
+
+/// How a request went.
+pub struct Ended {
+    pub dry_run: bool,
+    pub code: u16,
+    pub took: Duration,
+    /// How much of that went to webhooks and the queues of flow control.
+    pub waited: Duration,
 }
 
 /// Counted while it lives.
@@ -82,24 +100,47 @@ impl Metrics {
         self.inflight[usize::from(mutating)].load(Ordering::Relaxed)
     }
 
-    pub fn observe(&self, target: &Target, dry_run: bool, code: u16, took: Duration) {
-        let labels = Labels::of(target);
+    pub fn observe(&self, target: &Target, ended: &Ended) {
+        let &Ended { dry_run, code, took, waited } = ended;
         let mut all = self.requests.lock();
-        let index = match all.binary_search_by(|requests| requests.labels.borrowed().cmp(&labels)) {
-            Ok(index) => index,
-            Err(index) => {
-                let labels = labels.owned();
-                all.insert(index, Requests { labels, durations: Histogram::new(SECONDS), ended: Vec::new() });
-                index
-            }
-        };
-        let requests = &mut all[index];
+        let requests = find(&mut all, Labels::of(target));
         if target.verb != Verb::Watch {
-            requests.durations.observe_time(took);
+            requests.durations[usize::from(dry_run)].observe_time(took);
+            if !dry_run {
+                requests.sli_durations.observe_time(took.saturating_sub(waited));
+            }
         }
         match requests.ended.iter_mut().find(|(how, _)| *how == (code, dry_run)) {
             Some((_, count)) => *count += 1,
             None => requests.ended.push(((code, dry_run), 1)),
+        }
+    }
+
+    /// Of what was read, how large the answer was.
+    pub fn answered(&self, target: &Target, bytes: u64) {
+        find(&mut self.requests.lock(), Labels::of(target)).sizes.observe(bytes as f64);
+    }
+}
+
+fn find<'a>(all: &'a mut Vec<Requests>, labels: Labels<&str>) -> &'a mut Requests {
+    let index = match all.binary_search_by(|requests| requests.labels.borrowed().cmp(&labels)) {
+        Ok(index) => index,
+        Err(index) => {
+            all.insert(index, Requests::new(labels.owned()));
+            index
+        }
+    };
+    &mut all[index]
+}
+
+impl Requests {
+    fn new(labels: Labels<String>) -> Requests {
+        Requests {
+            labels,
+            durations: [Histogram::new(SECONDS), Histogram::new(SECONDS)],
+            sli_durations: Histogram::new(SLI_SECONDS),
+            sizes: Histogram::new(SIZES),
+            ended: Vec::new(),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use component_base::metrics::{Metric, Page, process};
+use component_base::metrics::{Histogram, Metric, Page, process};
 use machinery::status::GroupResource;
 
-use super::Metrics;
+use super::{Metrics, Requests};
 use crate::app::App;
 
 impl Metrics {
@@ -22,6 +22,12 @@ impl Metrics {
         app.measured.render(&mut page);
         app.aggregator.render(&mut page);
         app.settings.gates.write(&mut page);
+        if let Some(tracer) = &app.tracer {
+            tracer.render(&mut page);
+        }
+        if let Some(signer) = app.authenticator.service_accounts().signer() {
+            signer.render(&mut page);
+        }
         app.authenticator.dynamic().render(&mut page, &app.settings.identity_hash);
         app.authorizer.metrics().render(&mut page);
         app.authorizer.reloads.render(&mut page, "authorization", &app.settings.identity_hash);
@@ -42,10 +48,24 @@ impl Metrics {
                 counted.sample(&[&how[..], &requests.labels.written()].concat(), count);
             }
         }
-        for metric in [&REQUEST_DURATIONS, &REQUEST_SLI_DURATIONS] {
-            let mut durations = page.family(metric);
-            for requests in all.iter().filter(|requests| requests.durations.count() > 0) {
-                durations.histogram(&requests.labels.written(), &requests.durations);
+        let mut durations = page.family(&REQUEST_DURATIONS);
+        for requests in all.iter() {
+            for (dry_run, times) in ["", "All"].iter().zip(&requests.durations) {
+                if times.count() > 0 {
+                    let labels = [&[("dry_run", *dry_run)][..], &requests.labels.written()].concat();
+                    durations.histogram(&labels, times);
+                }
+            }
+        }
+        type Chosen = fn(&Requests) -> &Histogram;
+        let chosen: [(&Metric, Chosen); 2] = [
+            (&REQUEST_SLI_DURATIONS, |requests| &requests.sli_durations),
+            (&RESPONSE_SIZES, |requests| &requests.sizes),
+        ];
+        for (metric, of) in chosen {
+            let mut family = page.family(metric);
+            for requests in all.iter().filter(|requests| of(requests).count() > 0) {
+                family.histogram(&requests.labels.written(), of(requests));
             }
         }
     }
@@ -104,6 +124,10 @@ const REQUEST_SLI_DURATIONS: Metric = Metric::histogram(
     "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds \
      for each verb, group, version, resource, subresource, scope and component.",
 );
+const RESPONSE_SIZES: Metric = Metric::histogram(
+    "apiserver_response_sizes",
+    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+);
 const INFLIGHT: Metric = Metric::gauge(
     "apiserver_current_inflight_requests",
     "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
@@ -136,6 +160,7 @@ mod tests {
     use super::*;
     use crate::authn::User;
     use crate::authz::Decision;
+    use crate::metrics::Ended;
     use crate::target::{Target, Verb};
 
     /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
@@ -150,9 +175,17 @@ mod tests {
             is_resource: true,
             ..Target::default()
         };
-        metrics.observe(&target, false, 200, Duration::from_millis(250));
-        metrics.observe(&target, true, 504, Duration::from_secs(64));
-        metrics.observe(&Target { verb: Verb::Watch, name: "a".into(), ..target }, false, 200, Duration::from_secs(1));
+        let ended = |dry_run, code, milliseconds, waited| Ended {
+            dry_run,
+            code,
+            took: Duration::from_millis(milliseconds),
+            waited: Duration::from_millis(waited),
+        };
+        metrics.observe(&target, &ended(false, 200, 250, 187));
+        metrics.answered(&target, 2_000);
+        metrics.observe(&target, &ended(true, 504, 64_000, 0));
+        let watch = Target { verb: Verb::Watch, name: "a".into(), ..target };
+        metrics.observe(&watch, &ended(false, 200, 1_000, 0));
         let _running = [metrics.running(true), metrics.running(true), metrics.running(false), metrics.watching("pods")];
         let user = User { name: "system:kube-scheduler".into(), ..User::default() };
         metrics.identity.authenticated(Some(&user), Duration::from_millis(500));

@@ -115,6 +115,7 @@ impl Client {
         headers.insert(HOST, HeaderValue::from_str(&authority(&self.place)).map_err(Failed::exchange)?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        crate::traces::propagate(headers);
         if *method == Method::POST {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }

@@ -37,10 +37,15 @@ pub(super) async fn non_resource(
     if !matches!(method.as_str(), "GET" | "HEAD") {
         return Ok(respond::text(405, "method not allowed\n"));
     }
+    if let Some(reply) = crate::flagz::answer(&app.zpages, path, headers, app.clock.now()) {
+        return Ok(reply);
+    }
     match path {
-        "/flagz" => return crate::flagz::answer(&app.flags, headers),
         "/version" | "/version/" => return Ok(discovery::version()),
-        "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
+        "/metrics" => {
+            app.measured.measure_size().await;
+            return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app)));
+        }
         "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),
         "/.well-known/openid-configuration" => {
             let keys = app.settings.jwks_uri();

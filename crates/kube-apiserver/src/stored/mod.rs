@@ -81,6 +81,10 @@ impl Store for Readable {
     async fn forget_past(&self) -> Result<(), StoreError> {
         self.0.forget_past().await
     }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.0.size_bytes().await
+    }
 }
 
 fn entry(entry: Entry) -> Entry {

@@ -78,7 +78,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         audiences: &audiences,
         expiration_seconds: seconds,
     };
-    let issued = accounts.issue(&wanted, call.app.clock.now());
+    let issued = accounts.issue(&wanted, call.app.clock.now()).await;
+    let issued = issued.map_err(|error| Status::internal(format!("failed to generate token: {error}")))?;
     if audiences.is_empty() {
         request["spec"]["audiences"] = accounts.audiences().into();
     }

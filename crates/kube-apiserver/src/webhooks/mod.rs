@@ -16,6 +16,7 @@ use machinery::codec;
 use crate::aggregate::PlacesError;
 use crate::app::App;
 use crate::outgoing::dial::SendError;
+use crate::traces::{self, Step};
 use place::BundleError;
 pub use place::{Hook, HookError};
 pub use pool::Pool;
@@ -57,8 +58,14 @@ enum ExchangeError {
 /// Sends a review, and answers the body that came back with a good code.
 pub async fn post(app: &App, hook: &Hook, body: Bytes, timeout: Duration) -> Result<Bytes, Failed> {
     let url = format!("{}?timeout={}s", hook.url(), timeout.as_secs());
-    let asked = exchange(app, hook, body, timeout);
-    let (code, headers, answer) = match tokio::time::timeout(timeout, asked).await {
+    let mut step = traces::step("HTTP POST");
+    step.note("http.url", || url.clone());
+    let asked = exchange(app, hook, body, timeout, &step);
+    let answered = tokio::time::timeout(timeout, asked).await;
+    if !matches!(&answered, Ok(Ok((200..=299, ..)))) {
+        step.failed();
+    }
+    let (code, headers, answer) = match answered {
         Err(_) => return Err(Failed::new(format!("Post \"{url}\": context deadline exceeded"))),
         Ok(Err(why)) => return Err(Failed::new(format!("Post \"{url}\": {why}"))),
         Ok(Ok(answered)) => answered,
@@ -74,6 +81,7 @@ async fn exchange(
     hook: &Hook,
     body: Bytes,
     timeout: Duration,
+    step: &Step,
 ) -> Result<(u16, HeaderMap, Bytes), ExchangeError> {
     let places = hook.places(app)?;
     let first = rand::random_range(0..places.len());
@@ -82,12 +90,12 @@ async fn exchange(
         let key = hook.key(place);
         // One that was kept may have been closed by the other side just now: then a new one is tried.
         if let Some(sender) = app.webhooks.take(&key)
-            && let Ok(answered) = send(app, hook, &key, sender, body.clone(), timeout).await
+            && let Ok(answered) = send(app, hook, &key, sender, (body.clone(), timeout), step).await
         {
             return Ok(answered);
         }
         match pool::connect(hook, place).await {
-            Ok(sender) => return send(app, hook, &key, sender, body, timeout).await,
+            Ok(sender) => return send(app, hook, &key, sender, (body, timeout), step).await,
             Err(why) => refused = why,
         }
     }
@@ -99,8 +107,8 @@ async fn send(
     hook: &Hook,
     key: &str,
     mut sender: Sender,
-    body: Bytes,
-    timeout: Duration,
+    (body, timeout): (Bytes, Duration),
+    step: &Step,
 ) -> Result<(u16, HeaderMap, Bytes), ExchangeError> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = http::Method::POST;
@@ -112,6 +120,7 @@ async fn send(
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
+    step.propagate(headers);
     let answer = sender.send_request(request).await.map_err(SendError::from)?;
     let (head, body) = answer.into_parts();
     let read = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {

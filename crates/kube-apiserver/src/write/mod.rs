@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::common::pod_spec::gated::drop_disabled;
 use bytes::Bytes;
 use machinery::codec;
 use machinery::object::Meta;
@@ -122,6 +123,7 @@ async fn create_once(
     }
     begin(call, resource, &mut object);
     (kind.prepare_create)(&mut object);
+    drop_disabled(kind, &mut object, None, |gate| app.settings.gates.is_on(gate));
     if is_signing_request(resource) {
         sign_with_user(call, &mut object);
     }
@@ -273,7 +275,7 @@ async fn replace(
     let mut new = resource.to_work(proposed);
     let request = admission::Request::update(call, resource, old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
-    prepare(resource, &mut new, old, part);
+    prepare(resource, &app.settings.gates, &mut new, old, part);
     stamp_phase(call, resource, &mut new, Some(old));
     stamp_conditions(call, resource, &mut new, old, part);
     let reserved = allocate::for_update(call, resource, &mut new, old, dry_run).await?;

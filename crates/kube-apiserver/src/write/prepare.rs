@@ -1,5 +1,7 @@
 //! What the server sets, keeps or takes from the old object before a write is validated.
 
+use api::common::pod_spec::gated::drop_disabled;
+use component_base::features::Gates;
 use machinery::object::Meta;
 use serde_json::Value;
 
@@ -100,7 +102,7 @@ pub(crate) fn keep_identity(new: &mut Value, old: &Value) {
     }
 }
 
-pub(super) fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
+pub(super) fn prepare(resource: &Resource, gates: &Gates, new: &mut Value, old: &Value, part: Part) {
     let kind = &*resource.stored;
     // Generation is the server's alone.
     match old.meta("generation") {
@@ -133,6 +135,7 @@ pub(super) fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: P
         }
         Part::Sub(_) => {}
     }
+    drop_disabled(kind, new, Some(old), |gate| gates.is_on(gate));
     let counts = !matches!(part, Part::Status | Part::Sub("binding"));
     let has_status = resource.custom.is_none() || kind.subresources.iter().any(|sub| sub.name == "status");
     if kind.generation && counts && content_differs(new, old, has_status) {

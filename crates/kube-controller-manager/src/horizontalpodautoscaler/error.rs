@@ -3,6 +3,8 @@
 
 use reconcile::Key;
 
+use super::monitor::Fault;
+
 /// A request to the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
@@ -90,4 +92,14 @@ pub(super) enum MetricError {
     External { name: String, namespace: String, source: MetricsError },
     #[error("unknown metric source type {0:?}")]
     Unknown(String),
+}
+
+impl MetricError {
+    /// Only a type that there is not is the autoscaler's own fault, as upstream counts it.
+    pub fn fault(&self) -> Fault {
+        match self {
+            MetricError::Unknown(_) => Fault::Spec,
+            _ => Fault::Internal,
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod behavior;
 mod evaluate;
 mod metrics;
+mod monitor;
 mod replicas;
 mod error;
 mod rivals;
@@ -28,6 +29,7 @@ use tasks::Boxed;
 use tokio::time::MissedTickBehavior;
 
 use self::behavior::Memory;
+use self::monitor::Monitor;
 pub use self::settings::Autoscaling;
 use crate::{Context, Controller};
 
@@ -60,6 +62,9 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
     let autoscalers = Api::<HorizontalPodAutoscaler>::all(cx.client.clone());
     let everything = ListParams::default();
     let mut memories: HashMap<String, Memory> = HashMap::new();
+    let monitor = cx.memory::<Monitor>();
+    let shown = monitor.clone();
+    cx.shows("horizontal-pod-autoscaler", move |page| shown.render(page));
     let mut ticks = tokio::time::interval(cx.settings.autoscaling.sync_period.max(PERIOD_MIN));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -82,6 +87,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         memories.retain(|known, _| all.iter().any(|one| uid(one) == *known));
         let keys: Vec<Key> = all.iter().map(|one| Key::of(&one.metadata)).collect();
         cx.memory::<rivals::Rivals>().keep_only(&keys);
+        monitor.keep_only(&keys);
         let looks = all.into_iter().map(|autoscaler| {
             let (cx, uid) = (cx.clone(), uid(&autoscaler));
             let mut memory = memories.remove(&uid).unwrap_or_default();

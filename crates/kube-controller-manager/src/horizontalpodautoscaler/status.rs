@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{
-    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus,
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,10 +10,12 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use reconcile::Key;
 use reconcile::events::{EventType, reference};
+use tokio::time::Instant;
 
 use super::behavior::{Memory, allow};
 use super::error::ApiError;
-use super::evaluate::{Scene, evaluate, tolerance};
+use super::evaluate::{Answer, Failure, Scene, evaluate, tolerance};
+use super::monitor::{Action, Fault, Monitor};
 use super::rivals::Rivals;
 use super::scale;
 use crate::Context;
@@ -25,6 +27,9 @@ struct Story<'a> {
     autoscaler: &'a HorizontalPodAutoscaler,
     now: Timestamp,
     status: HorizontalPodAutoscalerStatus,
+    /// For monitoring: what was done, and who is to blame where nothing could be.
+    action: Action,
+    fault: Fault,
 }
 
 impl Story<'_> {
@@ -54,9 +59,15 @@ impl Story<'_> {
 
 pub(super) async fn look(cx: &Context, autoscaler: &HorizontalPodAutoscaler, memory: &mut Memory) {
     let status = autoscaler.status.clone().unwrap_or_default();
-    let mut story = Story { cx, autoscaler, now: cx.now(), status };
+    let (action, fault) = (Action::default(), Fault::default());
+    let mut story = Story { cx, autoscaler, now: cx.now(), status, action, fault };
     story.status.observed_generation = autoscaler.metadata.generation;
+    let (monitor, began) = (cx.memory::<Monitor>(), Instant::now());
     act(&mut story, memory).await;
+    monitor.looked(story.action, story.fault, began.elapsed());
+    if story.fault == Fault::None {
+        monitor.wants(Key::of(&autoscaler.metadata), story.status.desired_replicas);
+    }
     if autoscaler.status.as_ref() == Some(&story.status) {
         return;
     }
@@ -81,6 +92,7 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
         Err(error) => {
             story.event(EventType::Warning, "FailedGetScale", error.to_string());
             let message = format!("the HPA controller was unable to get the target's current scale: {error}");
+            story.fault = Fault::Internal;
             return story.condition("AbleToScale", false, "FailedGetScale", &message);
         }
     };
@@ -108,6 +120,9 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
     } else {
         let Some((wanted, metric)) = metrics(story, &namespace, &found, current, there).await else {
             story.status.desired_replicas = autoscaler.status.as_ref().map_or(0, |status| status.desired_replicas);
+            if story.fault == Fault::None {
+                story.fault = Fault::Internal;
+            }
             return;
         };
         let allowed = allow(story.now, &story.cx.settings.autoscaling, spec, current, wanted, memory);
@@ -127,6 +142,7 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
             story.condition("AbleToScale", true, "SucceededRescale", &message);
             story.event(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
             memory.changes.push_back((story.now, desired - current));
+            story.action = Action::from(current, desired);
             story.status.last_scale_time = Some(Time(seconds(story.now)));
         }
         Err(error) => {
@@ -137,6 +153,7 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
             );
             let message = format!("the HPA controller was unable to update the target scale: {error}");
             story.condition("AbleToScale", false, "FailedUpdateScale", &message);
+            story.fault = Fault::Internal;
             story.status.desired_replicas = current;
         }
     }
@@ -175,8 +192,7 @@ async fn metrics(
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
         return None;
     }
-    let client = story.cx.client.clone();
-    let settings = &story.cx.settings.autoscaling;
+    let (client, settings) = (story.cx.client.clone(), &story.cx.settings.autoscaling);
     let (now, tolerance) = (story.now, tolerance(settings, spec));
     let scene = Scene {
         client: &client,
@@ -194,7 +210,7 @@ async fn metrics(
     let mut failures = Vec::new();
     let mut statuses: Vec<MetricStatus> = Vec::new();
     for metric in all {
-        match evaluate(&scene, metric).await {
+        match counted(&scene, metric, story.cx).await {
             Ok(answer) => {
                 statuses.push(answer.status);
                 if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
@@ -216,10 +232,23 @@ async fn metrics(
         let (invalid, of) = (failures.len(), all.len());
         let message = format!("invalid metrics ({invalid} invalid out of {of}), first error is: {}", first.error);
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
+        story.fault = first.error.fault();
         return None;
     }
     let (replicas, name) = best?;
     let message = format!("the HPA was able to successfully calculate a replica count from {name}");
     story.condition("ScalingActive", true, "ValidMetricFound", &message);
     Some((replicas, name))
+}
+
+/// What one metric asks for; how that went is counted.
+async fn counted(scene: &Scene<'_>, metric: &MetricSpec, cx: &Context) -> Result<Answer, Failure> {
+    let began = Instant::now();
+    let evaluated = evaluate(scene, metric).await;
+    let (action, fault) = match &evaluated {
+        Ok(answer) => (Action::from(scene.there, answer.replicas), Fault::None),
+        Err(failure) => (Action::None, failure.error.fault()),
+    };
+    cx.memory::<Monitor>().computed(action, fault, &metric.type_, began.elapsed());
+    evaluated
 }

@@ -103,6 +103,10 @@ impl PodCgroups {
         Ok(removed)
     }
 
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
     /// What a pod uses as a whole.
     pub fn group(&self, pod: &Pod) -> Result<Option<Group>, Error> {
         self.cgroups.as_ref().map(|cgroups| cgroups.group(self.name(pod))).transpose()

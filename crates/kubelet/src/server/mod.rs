@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use component_base::{Clock, tasks};
+use component_helpers::zpages::Flags;
 use futures::future::BoxFuture;
 use reconcile::Shutdown;
 use serde_json::{Value, json};
@@ -48,6 +49,9 @@ pub struct Settings {
     pub node_log_dir: PathBuf,
     /// What `/configz` shows, as a KubeletConfiguration.
     pub configuration: Value,
+    /// What `/flagz` and `/statusz` show.
+    pub flags: Flags,
+    pub version: &'static str,
     pub clock: Clock,
 }
 
@@ -97,6 +101,8 @@ impl Settings {
             client_ca: config.client_ca.clone(),
             node_log_dir: config.log_dir.parent().map_or_else(|| PathBuf::from("/var/log"), PathBuf::from),
             configuration: configuration(config),
+            flags: config.shown.flags.clone(),
+            version: config.shown.version,
             clock: config.clock.clone(),
         }
     }

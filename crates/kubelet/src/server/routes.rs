@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use component_base::metrics::Slis;
+use component_base::metrics::{Slis, process};
+use component_helpers::zpages::Zpages;
+use http::header::{ACCEPT, HeaderValue, WARNING};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -12,18 +14,23 @@ use percent_encoding::percent_decode_str;
 use super::access::{self, Decisions};
 use super::answers::{self, Answer, text};
 use super::identity::{Tokens, User};
-use super::{Server, Statistic, container_logs, lists, node_logs, streaming};
+use super::{Server, Settings, Statistic, container_logs, lists, node_logs, streaming};
 
 pub struct Context {
     pub server: Server,
     tokens: Tokens,
     decisions: Decisions,
     slis: Slis,
+    zpages: Zpages,
 }
 
 impl Context {
     pub fn new(server: Server) -> Context {
-        Context { server, tokens: Tokens::default(), decisions: Decisions::default(), slis: Slis::default() }
+        let Settings { version, flags, .. } = &server.settings;
+        let zpages = Zpages::new("kubelet", version, process::start_time(), flags.clone());
+        let zpages = zpages.beside(["/configz", "/flagz", "/healthz", "/metrics", "/pods", "/stats"]);
+        let (tokens, decisions, slis) = (Tokens::default(), Decisions::default(), Slis::default());
+        Context { server, tokens, decisions, slis, zpages }
     }
 }
 
@@ -115,6 +122,7 @@ async fn route(context: &Arc<Context>, parts: &mut Parts) -> Answer {
             let document = serde_json::json!({"kubeletconfig": context.server.settings.configuration});
             answers::json(document.to_string())
         }
+        ["statusz" | "flagz"] => zpage(context, &path, parts),
         ["containerLogs", namespace, pod, container] => {
             container_logs::answer(context, namespace, pod, container, &query).await
         }
@@ -127,6 +135,19 @@ async fn route(context: &Arc<Context>, parts: &mut Parts) -> Answer {
         ["logs", rest @ ..] => node_logs::answer(&context.server.settings.node_log_dir, &path, rest, &query).await,
         _ => answers::not_found(),
     }
+}
+
+fn zpage(context: &Context, path: &str, parts: &Parts) -> Answer {
+    let accept = parts.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accept = accept.collect::<Vec<_>>().join(",");
+    let now = context.server.settings.clock.now();
+    let Some(page) = context.zpages.answer(path, &accept, now) else { return answers::not_found() };
+    let status = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = answers::answer(status, page.content_type, page.body);
+    if let Some(warning) = page.warning {
+        answer.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
+    }
+    answer
 }
 
 async fn statistic(statistic: &Statistic, query: String, content_type: &'static str) -> Answer {

@@ -133,10 +133,10 @@ fn put(family: &mut Family<'_>, labels: &Labels<'_>, (value, time): Measured<'_>
 }
 
 /// A family of `/metrics/cadvisor` that containers have, its extra labels, and the value in it.
-struct OfContainers {
-    metric: Metric<'static>,
-    extra: &'static [(&'static str, &'static str)],
-    value: fn(&ContainerStats) -> Option<f64>,
+pub(super) struct OfContainers {
+    pub metric: Metric<'static>,
+    pub extra: &'static [(&'static str, &'static str)],
+    pub value: fn(&ContainerStats) -> Option<f64>,
 }
 
 static CONTAINER_FAMILIES: [OfContainers; 11] = [
@@ -237,7 +237,7 @@ const PROCESSES: Metric = Metric::gauge("container_processes", "Number of proces
 /// What cAdvisor shows of containers, pods' networks and the machine.
 pub fn cadvisor(summary: &Summary, machine: &Machine) -> String {
     let mut page = Page::default();
-    for family in &CONTAINER_FAMILIES {
+    for family in CONTAINER_FAMILIES.iter().chain(&super::limits::FAMILIES) {
         let mut out = page.family(&family.metric);
         for (pod, it) in summary.pods.iter().flat_map(|pod| pod.containers.iter().map(move |it| (pod, it))) {
             let value = ((family.value)(it), Some(&*it.memory.time));

@@ -4,6 +4,7 @@ pub mod types;
 pub mod host;
 pub mod disk;
 mod figures;
+mod limits;
 pub mod metrics;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use self::figures::{
 };
 use self::types::*;
 use crate::pods::{PodState, Pods};
+use crate::resources::{Node, PodCgroups};
 use crate::volumes::{Amounts, Volumes};
 use crate::{Error, Kubelet};
 
@@ -40,6 +42,7 @@ pub struct Stats {
     rates: Mutex<HashMap<String, Reading>>,
     folders: Mutex<HashMap<PathBuf, (Instant, Usage)>>,
     volumes: OnceLock<Arc<Volumes>>,
+    cgroups: OnceLock<PodCgroups>,
 }
 
 struct Reading {
@@ -53,6 +56,13 @@ impl Stats {
     pub(crate) fn follow_volumes(&self, volumes: Arc<Volumes>) {
         // There is one of them for as long as the kubelet runs.
         let _ = self.volumes.set(volumes);
+    }
+
+    /// From now on it is known where the cgroups of containers are.
+    pub(crate) fn follow_cgroups(&self, root: &str, node: Node) {
+        let cgroups = PodCgroups::new(linux::cgroup::Cgroups::detect(), root, None, node);
+        // There is one of them for as long as the kubelet runs.
+        let _ = self.cgroups.set(cgroups);
     }
 
     /// What storage drivers have said of the volumes of claims: namespace, claim, amounts.
@@ -170,7 +180,12 @@ impl Stats {
             let Some(stats) = stats.iter().find(id_of) else { continue };
             let known = known.iter().find(|known| known.id == container.id);
             let logs = self.folder(log_folder(&container.log_path)).await;
-            containers.push(self.container(&container.name, stats, known, logs, node, now));
+            let cgroups = self.cgroups.get();
+            containers.push(ContainerStats {
+                bounds: cgroups.and_then(|cgroups| cgroups.bounds(&state.pod, &container.name)),
+                felt: cgroups.and_then(|cgroups| cgroups.felt(&state.pod, &container.id)),
+                ..self.container(&container.name, stats, known, logs, node, now)
+            });
         }
         let sandbox = sandboxes.iter().find(|it| it.attributes.as_ref().map(|it| &it.id) == state.sandbox.as_ref());
         let linux = sandbox.and_then(|it| it.linux.as_ref());
@@ -235,6 +250,8 @@ impl Stats {
             },
             image: known.and_then(|known| Some(known.image.as_ref()?.image.clone())).unwrap_or_default(),
             id,
+            bounds: None,
+            felt: None,
         }
     }
 

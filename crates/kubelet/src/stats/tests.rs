@@ -150,8 +150,18 @@ async fn a_runtime_that_fails_is_said() {
     assert!(Stats::default().summary(&fixture.kubelet, &Pods::default()).await.is_err());
 }
 
+fn pressure(seconds: u64) -> PsiStats {
+    let data = |total: u64| PsiData { total: total * 1_000_000_000, ..PsiData::default() };
+    PsiStats { full: data(seconds), some: data(seconds * 2) }
+}
+
 fn counted(time: &str) -> Summary {
-    let cpu = || CpuStats { time: time.into(), usage_core_nano_seconds: Some(2_500_000_000), ..Default::default() };
+    let cpu = || CpuStats {
+        time: time.into(),
+        usage_core_nano_seconds: Some(2_500_000_000),
+        psi: Some(pressure(1)),
+        ..Default::default()
+    };
     let memory = || MemoryStats {
         time: time.into(),
         usage_bytes: Some(6000),
@@ -159,6 +169,7 @@ fn counted(time: &str) -> Summary {
         rss_bytes: Some(4000),
         page_faults: Some(30),
         major_page_faults: Some(2),
+        psi: Some(pressure(3)),
         ..Default::default()
     };
     let swap = || SwapStats { time: time.into(), swap_usage_bytes: Some(70), ..Default::default() };
@@ -171,6 +182,15 @@ fn counted(time: &str) -> Summary {
         memory: memory(),
         swap: swap(),
         rootfs: FsStats { capacity_bytes: Some(900), used_bytes: Some(800), inodes: Some(9), ..Default::default() },
+        io: Some(IoStats { time: time.into(), psi: Some(pressure(5)) }),
+        bounds: Some(Bounds {
+            cpu_period: 100_000,
+            cpu_quota: Some(50_000),
+            cpu_shares: 256,
+            memory_bytes: 64,
+            memory_swap_bytes: 65,
+        }),
+        felt: Some(Felt { periods: 9, throttled_periods: 4, throttled_nanoseconds: 1_500_000_000, oom_kills: 1 }),
         ..Default::default()
     };
     let unknown = ContainerStats { name: "quo\"ted".into(), id: "id2".into(), ..Default::default() };

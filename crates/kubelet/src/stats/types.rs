@@ -86,6 +86,31 @@ pub struct ContainerStats {
     pub id: String,
     #[serde(skip)]
     pub image: String,
+    #[serde(skip)]
+    pub bounds: Option<Bounds>,
+    #[serde(skip)]
+    pub felt: Option<Felt>,
+}
+
+/// What a container may use; no part of the Summary API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// In microseconds.
+    pub cpu_period: u64,
+    pub cpu_quota: Option<u64>,
+    pub cpu_shares: u64,
+    /// Zero where there is no limit.
+    pub memory_bytes: u64,
+    pub memory_swap_bytes: u64,
+}
+
+/// How often it was held back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Felt {
+    pub periods: u64,
+    pub throttled_periods: u64,
+    pub throttled_nanoseconds: u64,
+    pub oom_kills: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

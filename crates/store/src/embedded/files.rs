@@ -116,3 +116,9 @@ pub(super) fn failed(step: &str, path: &Path, error: &io::Error) -> StoreError {
 pub(super) fn damaged(path: &Path, offset: u64, why: impl Into<String>) -> StoreError {
     StoreError::Damaged { file: path.display().to_string(), offset, why: why.into() }
 }
+
+/// What the files of a folder take. One that is removed meanwhile counts nothing.
+pub fn size_of(folder: &Path) -> u64 {
+    let Ok(files) = std::fs::read_dir(folder) else { return 0 };
+    files.filter_map(|file| file.ok()?.metadata().ok()).filter(|file| file.is_file()).map(|file| file.len()).sum()
+}

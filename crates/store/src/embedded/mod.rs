@@ -91,6 +91,7 @@ impl Config {
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     survived: Vec<Damage>,
+    folder: PathBuf,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -116,9 +117,10 @@ impl EmbeddedStore {
                 shared.queue.wake();
             }
         }));
+        let folder = config.dir.clone();
         let writer = writer::start(config, shared.clone(), recovered.log, lock)
             .map_err(|error| StoreError::Other(format!("start the writer thread: {error}")))?;
-        Ok(Arc::new(EmbeddedStore { shared, survived: recovered.survived, writer: Some(writer) }))
+        Ok(Arc::new(EmbeddedStore { shared, survived: recovered.survived, folder, writer: Some(writer) }))
     }
 
     /// Every record that could not be read: keys that lost their value, and damage that another file made good.
@@ -213,6 +215,12 @@ impl Store for EmbeddedStore {
         let (answer, answered) = oneshot::channel();
         self.shared.queue.forget_past(answer)?;
         answered.await.map_err(|_| StoreError::Unavailable("the store's writer has stopped".to_owned()))?
+    }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let folder = self.folder.clone();
+        let sized = tokio::task::spawn_blocking(move || files::size_of(&folder)).await;
+        sized.map(Some).map_err(|error| StoreError::Other(format!("read size of store: {error}")))
     }
 }
 

@@ -236,6 +236,13 @@ impl Store for EtcdStore {
     async fn forget_past(&self) -> Result<(), StoreError> {
         Ok(())
     }
+
+    /// As the member that is asked has it: each has its own file.
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let call = |mut member: cluster::Member| async move { member.client.status().await };
+        let status = self.cluster.read(READ_PATIENCE, call).await?;
+        Ok(u64::try_from(status.db_size).ok())
+    }
 }
 
 async fn newest_revision(cluster: &Cluster) -> Result<Revision, StoreError> {

@@ -11,6 +11,7 @@ use machinery::meta::validate_labels;
 mod container;
 pub mod defaults;
 mod env;
+pub mod gated;
 mod mounts;
 mod network;
 mod os;

@@ -37,8 +37,19 @@ pub async fn ask(
         return Err(Refused::Closed(Status::bad_request(why)));
     }
     let began = Instant::now();
+    let mut step = crate::traces::step(if mutating { "Call mutating webhook" } else { "Call validating webhook" });
+    step.note("configuration", || webhook.configuration.clone());
+    step.note("webhook", || webhook.name.clone());
+    step.note("operation", || seen.operation.to_string());
     let asked = exchange(seen, webhook, way, shown, mutating).await;
+    if asked.is_err() {
+        step.failed();
+    }
+    drop(step);
     let took = began.elapsed();
+    if mutating {
+        request.call.waited(took);
+    }
     let (why, code) = match asked {
         Ok(answer) => {
             for (key, value) in &answer.annotations {

@@ -17,6 +17,7 @@ use machinery::object::Meta;
 use machinery::patch::json;
 use machinery::status::Status;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::outside::conditions::{self, Authority};
 use super::outside::{self, Seen, Way};
@@ -187,10 +188,12 @@ impl Plugin for Validating {
             })
             .collect();
         // All are heard, so that all can count; the first that refuses is told.
-        let mut first = Ok(());
+        let (mut first, began) = (Ok(()), Instant::now());
         while let Some(outcome) = asked.next().await {
             first = first.and(outcome);
         }
+        // They are asked at the same time: the slowest is what the request has waited for.
+        request.call.waited(began.elapsed());
         first
     }
 }
