@@ -81,6 +81,12 @@ impl Views {
         Some(object)
     }
 
+    /// The labels of an object, without decoding it.
+    pub(crate) fn labels(&self, plural: &str, namespace: &str, name: &str) -> Option<Vec<(Box<str>, Box<str>)>> {
+        let view = self.views.get(plural)?;
+        Some(view.resource.get(&view.key(namespace, name))?.description.labels.clone())
+    }
+
     /// Whether an object is there, without decoding it.
     pub fn exists(&self, plural: &str, namespace: &str, name: &str) -> bool {
         let Some(view) = self.views.get(plural) else { return false };

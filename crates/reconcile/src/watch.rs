@@ -20,9 +20,8 @@ use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use self::frames::Frames;
+use self::frames::{Event, Frames};
 
 /// The server ends a watch after this time, and it begins again where it was.
 const WATCH_SECONDS: u32 = 290;
@@ -185,14 +184,6 @@ struct Following {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-#[derive(Deserialize)]
 struct Bookmark {
     #[serde(default)]
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -244,15 +235,15 @@ impl Following {
             if !read.map_err(|_| Failure::Silent)?? {
                 return Ok(());
             }
-            while let Some(event) = frames.next::<Line>()? {
+            while let Some(event) = frames.next()? {
                 self.heard = true;
                 self.take(event, &mut listing, taker)?;
             }
         }
     }
 
-    fn take(&mut self, event: Line, listing: &mut bool, taker: &mut dyn Taker) -> Result<(), Failure> {
-        let object = event.object.get();
+    fn take(&mut self, event: Event, listing: &mut bool, taker: &mut dyn Taker) -> Result<(), Failure> {
+        let object = event.object;
         let change = match event.kind {
             "ADDED" | "MODIFIED" if *listing => Change::Listed(object),
             "ADDED" | "MODIFIED" => Change::Put(object),

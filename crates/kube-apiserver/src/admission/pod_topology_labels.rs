@@ -27,18 +27,17 @@ impl Plugin for PodTopologyLabels {
             return Ok(());
         }
         // A pod can be bound to a node that is not there yet; it then goes without.
-        if let Some(node) = request.app.views.one("nodes", "", name) {
-            copy(object, &node);
+        if let Some(labels) = request.app.views.labels("nodes", "", name) {
+            copy(object, &labels);
         }
         Ok(())
     }
 }
 
-fn copy(pod: &mut Value, node: &Value) {
-    for key in LABELS {
-        let Some(value) = node.label(key) else { continue };
+fn copy(pod: &mut Value, node: &[(Box<str>, Box<str>)]) {
+    for (key, value) in node.iter().filter(|(key, _)| LABELS.contains(&&**key)) {
         let labels = pod.meta_mut().entry("labels").or_insert_with(|| Value::Object(Map::new()));
-        labels[key] = value.into();
+        labels[&**key] = Value::from(&**value);
     }
 }
 
@@ -50,7 +49,8 @@ mod tests {
 
     #[test]
     fn zone_and_region_are_copied() {
-        let node = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "z", "other": "x"}}});
+        let node =
+            [("other", "x"), ("topology.kubernetes.io/zone", "z")].map(|(key, value)| (key.into(), value.into()));
         let mut pod = json!({"metadata": {"labels": {"a": "b", "topology.kubernetes.io/zone": "old"}}});
         copy(&mut pod, &node);
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b", "topology.kubernetes.io/zone": "z"}));

@@ -41,7 +41,7 @@ async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> 
     drop(table);
     let now = call.app.clock.stamp();
     let refused = |why: String| Err(Status::conflict(PODS_BINDING, name, &why));
-    let change = |pod: &Value| {
+    let change = |pod: &mut Value| {
         if !binding.uid().is_empty() && binding.uid() != pod.uid() {
             let why = format!(
                 "Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -68,7 +68,7 @@ async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> 
         }
         Ok(bound(pod, &node, &binding, &now))
     };
-    write::update(
+    write::update_moving(
         Update {
             call,
             resource: &pods,
@@ -86,8 +86,8 @@ async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> 
 }
 
 /// The pod on its node; labels and annotations of the binding (topology, for instance) come with it.
-fn bound(pod: &Value, node: &str, binding: &Value, now: &str) -> Value {
-    let mut next = pod.clone();
+fn bound(pod: &mut Value, node: &str, binding: &Value, now: &str) -> Value {
+    let mut next = moved(pod);
     child_mut(&mut next, "spec").insert("nodeName".into(), node.into());
     for field in ["annotations", "labels"] {
         let Some(added) = binding.meta(field).and_then(Value::as_object) else { continue };
@@ -110,6 +110,22 @@ fn bound(pod: &Value, node: &str, binding: &Value, now: &str) -> Value {
     next
 }
 
+/// The pod as it is, with containers, volumes and all else of its specification that is no plain value moved out of the given one: they
+/// are most of a pod, and a binding neither changes nor compares them.
+fn moved(pod: &mut Value) -> Value {
+    let mut nested = Map::new();
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        let is_nested = |value: &Value| value.is_array() || value.is_object();
+        let (moving, kept) = std::mem::take(spec).into_iter().partition(|(_, value)| is_nested(value));
+        (nested, *spec) = (moving, kept);
+    }
+    let mut next = pod.clone();
+    if let Some(spec) = next.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.append(&mut nested);
+    }
+    next
+}
+
 /// The node that a good binding names.
 fn validated<'a>(name: &str, binding: &'a Value) -> Result<&'a str, Status> {
     let mut errors = Errors::default();
@@ -128,4 +144,31 @@ fn validated<'a>(name: &str, binding: &'a Value) -> Result<&'a str, Status> {
         errors.push(FieldError::new(Problem::Required, "target.name", "", ""));
     }
     if errors.is_empty() { Ok(node) } else { Err(Status::invalid("", "Binding", name, &errors)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_pod_is_the_pod_with_its_node() {
+        let binding = json!({"metadata": {"annotations": {"b": "2"}}, "target": {"name": "n"}});
+        let pod = json!({
+            "kind": "Pod",
+            "metadata": {"name": "p", "annotations": {"a": "1"}, "managedFields": [{"manager": "m"}]},
+            "spec": {"containers": [{"name": "c"}], "priority": 0, "securityContext": {}, "tolerations": []},
+            "status": {"phase": "Pending", "nominatedNodeName": "m", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}, {"type": "Other"}]}});
+        let mut old = pod.clone();
+        let next = bound(&mut old, "n", &binding, "now");
+        let mut expected = pod.clone();
+        expected["metadata"]["annotations"]["b"] = "2".into();
+        expected["spec"]["nodeName"] = "n".into();
+        expected["status"] = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "now", "lastProbeTime": null}, {"type": "Other"}]});
+        assert_eq!(next, expected);
+        // What others look at behind this is still there, what is large has been moved.
+        assert_eq!((&old["metadata"], &old["status"]), (&pod["metadata"], &pod["status"]));
+        assert_eq!(old["spec"], json!({"priority": 0}));
+    }
 }

@@ -87,7 +87,8 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         _gauge: gauge,
         _interest: interest,
     };
-    let pieces = futures::stream::unfold(Some(stream), |stream| async move {
+    // Behind a pointer: it is moved several times for every piece, and moving all of it cost as much as to encrypt the piece.
+    let pieces = futures::stream::unfold(Some(Box::new(stream)), |stream| async move {
         let mut stream = stream?;
         let (piece, go_on) = stream.next().await;
         Some((piece, go_on.then_some(stream)))

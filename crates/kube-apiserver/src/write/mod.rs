@@ -180,6 +180,15 @@ pub async fn update(
     update: Update<'_>,
     mut change: impl FnMut(&Value) -> Result<Value, Status>,
 ) -> Result<Stored, Status> {
+    update_moving(update, |current| change(current)).await
+}
+
+/// The same, where `change` may move parts of the current object into the new one instead of copying them. Only for writes to a
+/// subresource of which nobody behind this compares these parts.
+pub(crate) async fn update_moving(
+    update: Update<'_>,
+    mut change: impl FnMut(&mut Value) -> Result<Value, Status>,
+) -> Result<Stored, Status> {
     let Update { call, resource, namespace, name, .. } = update;
     let app = &call.app;
     let state = resource.state()?;
@@ -200,10 +209,16 @@ pub async fn update(
             return Err(Status::internal(why));
         }
         let old = decode_for_write(resource, &item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
-        let old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
-        let shown = if resource.converts() { Cow::Borrowed(&old) } else { resource.shown(&old) };
-        let proposed = change(&shown)?;
-        match conflict(resource, name, &shown, &proposed) {
+        let mut old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
+        let mut other = None;
+        if !resource.converts()
+            && let Cow::Owned(shown) = resource.shown(&old)
+        {
+            other = Some(shown);
+        }
+        let proposed = change(other.as_mut().unwrap_or(&mut old))?;
+        let shown = other.as_ref().unwrap_or(&old);
+        match conflict(resource, name, shown, &proposed) {
             // The cache may lag behind another server: look once more before refusing.
             Some(_) if !fresh => {
                 app.cache.fresh().await.map_err(store_status)?;
@@ -214,7 +229,7 @@ pub async fn update(
             Some(status) => return Err(status),
             None => {}
         }
-        match replace(&update, &key, item, &old, &shown, proposed).await? {
+        match replace(&update, &key, item, &old, shown, proposed).await? {
             Outcome::Stored(stored) => return Ok(stored),
             Outcome::Unchanged(stored) if fresh => return Ok(stored),
             Outcome::Unchanged(stored) => {

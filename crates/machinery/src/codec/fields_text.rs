@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
+use super::plain::plain_len;
 use super::{decode_json, json_write};
 
 /// Deeper sets stay objects.
@@ -70,25 +71,12 @@ struct Key<'a> {
     escaped: bool,
 }
 
-/// What ends the plain part of a key.
-const ENDS_PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
-
 /// The key that begins behind its quote.
 fn key_at(text: &[u8], start: usize) -> Option<Key<'_>> {
     let (mut at, mut escaped) = (start, false);
     loop {
-        at += text.get(at..)?.iter().position(|byte| ENDS_PLAIN[usize::from(*byte)])?;
-        match text[at] {
+        at += plain_len(text.get(at..)?);
+        match text.get(at)? {
             b'"' => return Some(Key { bytes: &text[start..at], escaped }),
             b'\\' if matches!(text.get(at + 1)?, b'"' | b'\\') => at += 2,
             _ => return None,

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Number, Value};
 
 use super::fields_text::{self, FIELDS};
+use super::plain::plain_len;
 use super::{DEPTH_MAX, Decoded};
 use crate::schema::conform::PROBLEMS_MAX;
 
@@ -68,6 +69,8 @@ struct Parser<'a> {
     at: usize,
     /// The containers around the value at hand: the raw key or the index in each.
     path: Vec<Step>,
+    /// The members read so far of the objects around the value at hand, those of the innermost last.
+    members: Vec<(String, Value)>,
     duplicates: Vec<String>,
     /// Only where somebody asks for places.
     sought: Option<Sought<'a>>,
@@ -78,19 +81,6 @@ struct Sought<'a> {
     found: HashMap<String, Vec<usize>>,
 }
 
-/// A table, because this decides the speed of decoding.
-const ENDS_PLAIN_TEXT: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
-
 #[derive(Clone, Copy)]
 enum Step {
     Key { start: usize, end: usize },
@@ -100,7 +90,7 @@ enum Step {
 impl<'a> Parser<'a> {
     fn new(body: &'a [u8], sets: Sets, sought: Option<Sought<'a>>) -> Parser<'a> {
         let text = str::from_utf8(body).ok();
-        Parser { body, text, sets, at: 0, path: Vec::new(), duplicates: Vec::new(), sought }
+        Parser { body, text, sets, at: 0, path: Vec::new(), members: Vec::new(), duplicates: Vec::new(), sought }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -137,13 +127,13 @@ impl<'a> Parser<'a> {
     fn object(&mut self) -> Result<Value, JsonError> {
         self.at += 1;
         self.enter(Step::Index(0))?;
-        let mut map = Map::new();
         self.skip_space();
         if self.peek() == Some(b'}') {
             self.at += 1;
             self.path.pop();
-            return Ok(Value::Object(map));
+            return Ok(Value::Object(Map::new()));
         }
+        let (first, mut unsorted) = (self.members.len(), None);
         loop {
             if self.peek() != Some(b'"') {
                 return Err(self.unexpected("looking for beginning of object key string"));
@@ -164,9 +154,7 @@ impl<'a> Parser<'a> {
             } else {
                 self.value()?
             };
-            if map.insert(key, value).is_some() {
-                self.note_duplicate();
-            }
+            self.add_member(first, &mut unsorted, key, value);
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -177,7 +165,23 @@ impl<'a> Parser<'a> {
         }
         self.at += 1;
         self.path.pop();
-        Ok(Value::Object(map))
+        Ok(Value::Object(unsorted.unwrap_or_else(|| self.members.drain(first..).collect())))
+    }
+
+    /// Notes a member of the object whose members begin at `first`. Members in the order of their keys, as we write them, make a map at
+    /// once, without looking up the place of each; from the first one that is out of order they go into `unsorted`.
+    fn add_member(&mut self, first: usize, unsorted: &mut Option<Map<String, Value>>, key: String, value: Value) {
+        let map = match unsorted {
+            None if self.members[first..].last().is_none_or(|(last, _)| *last < key) => {
+                self.members.push((key, value));
+                return;
+            }
+            None => unsorted.insert(self.members.drain(first..).collect()),
+            Some(map) => map,
+        };
+        if map.insert(key, value).is_some() {
+            self.note_duplicate();
+        }
     }
 
     /// Whether the value at hand is that of `metadata.managedFields[].fieldsV1`.
@@ -314,7 +318,7 @@ impl<'a> Parser<'a> {
     /// Everything up to the next quote, escape or control character.
     fn plain_text(&mut self) -> Cow<'a, str> {
         let rest = &self.body[self.at..];
-        let length = rest.iter().position(|byte| ENDS_PLAIN_TEXT[usize::from(*byte)]).unwrap_or(rest.len());
+        let length = plain_len(rest);
         let start = self.at;
         self.at += length;
         // What ends it is one byte that is a character, so that no character is cut.

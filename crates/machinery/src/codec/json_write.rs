@@ -3,6 +3,8 @@
 
 use serde_json::{Number, Value};
 
+use super::plain::plain_len;
+
 pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -83,9 +85,10 @@ pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|byte| ESCAPES[usize::from(*byte)] != 0) {
+    loop {
+        let at = plain_len(rest);
         out.extend_from_slice(&rest[..at]);
-        let byte = rest[at];
+        let Some(&byte) = rest.get(at) else { break };
         match ESCAPES[usize::from(byte)] {
             b'u' => {
                 out.extend_from_slice(b"\\u00");
@@ -95,7 +98,6 @@ pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
         }
         rest = &rest[at + 1..];
     }
-    out.extend_from_slice(rest);
     out.push(b'"');
 }
 

@@ -3,7 +3,9 @@
 mod fields_text;
 mod json;
 mod json_write;
+mod plain;
 pub mod protobuf;
+mod skim;
 mod stored;
 mod yaml;
 mod yaml_json;
@@ -17,6 +19,7 @@ use serde_json::Value;
 
 pub use fields_text::{pack, unpack};
 pub use json::{JsonError, places as json_places};
+pub use skim::Skim;
 pub use stored::{encode, encode_stored, metadata_text, splice_offset};
 pub use yaml::YamlError;
 pub use yaml_lines::lines as yaml_lines;

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::fields::{Comparison, Set, compare};
+use super::fields::{Comparison, Set, compare, fresh};
 use crate::object::Meta;
 use crate::schema::TypeRef;
 
@@ -61,7 +61,10 @@ pub(super) static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
 /// `metadata.labels` for most status subresources. Where nothing changed, nothing is recorded, not even the time.
 pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manager, reset: &[&str]) {
     let Start { list, stored } = start(old, new, manager);
-    let mut comparison = compare(ty, old, new);
+    let mut comparison = match old {
+        Some(old) => compare(ty, Some(old), new),
+        None => Comparison { added: fresh(ty, new), ..Comparison::default() },
+    };
     comparison.exclude(&Set::of_paths(reset));
     if stored && comparison.is_empty() {
         return set_managed_fields(new, list);

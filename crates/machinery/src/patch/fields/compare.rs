@@ -101,7 +101,7 @@ fn leaf(ty: Option<TypeRef>, old: Side, new: Side) -> Mark {
 }
 
 /// Whether Go would write this value for a field nobody has set.
-fn is_zero(ty: Option<TypeRef>, value: &Value) -> bool {
+pub(super) fn is_zero(ty: Option<TypeRef>, value: &Value) -> bool {
     match (ty.map(TypeRef::get), value) {
         (_, Value::Null) => true,
         (Some(Type::Struct(_)), Value::Object(entries)) => entries.values().all(|value| is_zero(None, value)),
@@ -188,10 +188,10 @@ fn walk_list<'a>(item: TypeRef, kind: &ListKind, olds: &'a [Value], news: &'a [V
 }
 
 /// An item of a list and its key.
-type Keyed<'a> = (Element<'a>, &'a Value);
+pub(super) type Keyed<'a> = (Element<'a>, &'a Value);
 
 /// The items that have a key, in the order of sets; those that share one stay in the order of the list.
-fn keyed<'a>(item: TypeRef, kind: &ListKind, values: &'a [Value]) -> Vec<Keyed<'a>> {
+pub(super) fn keyed<'a>(item: TypeRef, kind: &ListKind, values: &'a [Value]) -> Vec<Keyed<'a>> {
     let with_key = |value: &'a Value| Some((element(item, kind, value).ok()?, value));
     let mut items: Vec<Keyed<'a>> = values.iter().filter_map(with_key).collect();
     items.sort_by(|(left, _), (right, _)| left.cmp(right));

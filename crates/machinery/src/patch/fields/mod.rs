@@ -4,6 +4,7 @@
 mod compare;
 mod element;
 mod extract;
+mod fresh;
 mod json;
 mod shape;
 mod text;
@@ -15,6 +16,7 @@ use std::fmt;
 pub use compare::Comparison;
 pub use compare::compare;
 pub use extract::extract;
+pub use fresh::fresh;
 pub use json::FieldsError;
 pub use json::{from_json, to_json};
 pub use text::{from_text, look_through, to_value};

@@ -101,6 +101,49 @@ fn a_new_object_has_its_plain_structs_already() {
     check_compare(None, json!({"always": {}, "count": 3}), json!({}), json!({"f:count": {}}), json!({}));
 }
 
+/// The short way to the paths of a new object and the comparison with an empty one, on objects of every mixture of these values.
+#[test]
+fn what_a_new_object_sets_is_what_a_comparison_finds() {
+    let inner = [json!(null), json!({}), json!({"text": ""}), json!({"text": "x"}), json!("x"), json!([])];
+    let named = json!([{"name": "b", "value": ""}, {"name": "a"}, {"name": "b"}, {"value": "keyless"}, null]);
+    let values: [(&str, Vec<Value>); 11] = [
+        (
+            "always",
+            [&inner[..], &[json!({"list": []}), json!({"list": named, "text": ""}), json!({"list": null})]].concat(),
+        ),
+        ("pointer", inner.to_vec()),
+        ("atomic", inner.to_vec()),
+        ("count", vec![json!(0), json!(3), json!(null), json!("0")]),
+        ("map", vec![json!({}), json!({"b": "", "a": "x"}), json!(null), json!([1])]),
+        ("set", vec![json!([]), json!(["y", "x", "y"]), json!([["deep"], "x"]), json!(null)]),
+        ("plain", vec![json!([]), json!(["x"]), json!({"x": 1})]),
+        (
+            "ports",
+            vec![json!([{"port": 80}, {"port": 80, "protocol": "UDP"}, {"port": 80, "protocol": "TCP"}]), json!([{}])],
+        ),
+        ("free", vec![json!({}), json!({"a": {"b": [1]}, "c": null}), json!(1)]),
+        ("any", vec![json!({"a": {}}), json!([{}]), json!(0), json!(null)]),
+        ("unknown", vec![json!({"a": 1}), json!("")]),
+    ];
+    let schemas = testing::schemas(NOTATION);
+    let ty = schemas.by_name("T").expect("named");
+    let mut random = 1_u64;
+    for _ in 0..20_000 {
+        let mut object = serde_json::Map::new();
+        for (name, choices) in &values {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // One choice more than there are: the field is left out.
+            if let Some(value) = choices.get((random >> 33) as usize % (choices.len() + 1)) {
+                object.insert((*name).into(), value.clone());
+            }
+        }
+        let object = Value::Object(object);
+        let comparison = compare(ty, None, &object);
+        assert!(comparison.removed.is_empty(), "{object}");
+        assert_eq!(fresh(ty, &object), comparison.changed(), "{object}");
+    }
+}
+
 #[test]
 fn changes() {
     let old = || {

@@ -1,0 +1,264 @@
+//! Passes over JSON text and takes out of it only what is asked for: what lists and watches must know of a stored object is a few
+//! words of many thousand. Whatever is unusual is not decided here but answered with nothing, and its reader decodes it instead;
+//! what is passed over is JSON all the same.
+
+use super::plain::plain_len;
+
+/// Deeper values are left to decoders.
+const DEPTH_MAX: usize = 64;
+
+/// A place in a text, before a value.
+pub struct Skim<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Skim<'a> {
+    /// The whole text is one value, which is what `read` reads.
+    pub fn whole<T>(text: &'a [u8], read: impl FnOnce(&mut Skim<'a>) -> Option<T>) -> Option<T> {
+        str::from_utf8(text).ok()?;
+        let mut skim = Skim { text, at: 0 };
+        skim.skip_space();
+        let found = read(&mut skim)?;
+        skim.skip_space();
+        (skim.at == text.len()).then_some(found)
+    }
+
+    /// Calls `member` with the name of each member of the object at hand, at its value, which it reads or skips. Nothing where the
+    /// value is no object, or a name is not written as it is read.
+    pub fn members(&mut self, mut member: impl FnMut(&mut Skim<'a>, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        self.skip_space();
+        if self.next_is(b'}') {
+            return Some(());
+        }
+        loop {
+            self.expect(b'"')?;
+            let start = self.at;
+            self.at += plain_len(&self.text[start..]);
+            let name = &self.text[start..self.at];
+            self.expect(b'"')?;
+            self.skip_space();
+            self.expect(b':')?;
+            self.skip_space();
+            member(self, name)?;
+            self.skip_space();
+            if self.next_is(b'}') {
+                return Some(());
+            }
+            self.expect(b',')?;
+            self.skip_space();
+        }
+    }
+
+    /// Where in the text it is.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Whether the value at hand is an object or a list.
+    pub fn is_nested(&self) -> bool {
+        matches!(self.text.get(self.at), Some(b'{' | b'['))
+    }
+
+    /// The text of the value at hand, which is passed.
+    pub fn take(&mut self) -> Option<&'a [u8]> {
+        let start = self.at;
+        self.skip()?;
+        Some(&self.text[start..self.at])
+    }
+
+    /// Passes the value at hand.
+    pub fn skip(&mut self) -> Option<()> {
+        self.skip_within(DEPTH_MAX)
+    }
+
+    fn skip_within(&mut self, depth: usize) -> Option<()> {
+        match self.text.get(self.at)? {
+            b'"' => {
+                self.at += 1;
+                self.skip_string()
+            }
+            b'{' => self.skip_nested(depth, b'}'),
+            b'[' => self.skip_nested(depth, b']'),
+            b'-' | b'0'..=b'9' => self.skip_number(),
+            b't' => self.skip_word(b"true"),
+            b'f' => self.skip_word(b"false"),
+            b'n' => self.skip_word(b"null"),
+            _ => None,
+        }
+    }
+
+    fn skip_nested(&mut self, depth: usize, end: u8) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        self.at += 1;
+        self.skip_space();
+        if self.next_is(end) {
+            return Some(());
+        }
+        loop {
+            if end == b'}' {
+                self.expect(b'"')?;
+                self.skip_string()?;
+                self.skip_space();
+                self.expect(b':')?;
+                self.skip_space();
+            }
+            self.skip_within(depth)?;
+            self.skip_space();
+            if self.next_is(end) {
+                return Some(());
+            }
+            self.expect(b',')?;
+            self.skip_space();
+        }
+    }
+
+    /// From behind the opening quote.
+    fn skip_string(&mut self) -> Option<()> {
+        loop {
+            self.at += plain_len(&self.text[self.at..]);
+            match self.text.get(self.at)? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                b'\\' => match self.text.get(self.at + 1)? {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
+                    b'u' => {
+                        let digits = self.text.get(self.at + 2..self.at + 6)?;
+                        digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
+                        self.at += 6;
+                    }
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
+    fn skip_number(&mut self) -> Option<()> {
+        self.next_is(b'-');
+        if !self.next_is(b'0') {
+            self.skip_digits()?;
+        }
+        if self.next_is(b'.') {
+            self.skip_digits()?;
+        }
+        if self.next_is(b'e') || self.next_is(b'E') {
+            let _sign = self.next_is(b'+') || self.next_is(b'-');
+            self.skip_digits()?;
+        }
+        Some(())
+    }
+
+    fn skip_digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while self.text.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
+    }
+
+    fn skip_word(&mut self, word: &[u8]) -> Option<()> {
+        self.text[self.at..].starts_with(word).then_some(())?;
+        self.at += word.len();
+        Some(())
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn next_is(&mut self, byte: u8) -> bool {
+        let is = self.text.get(self.at) == Some(&byte);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        self.next_is(byte).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_is_json() {
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\"",
+            "\"\\n\\u00e4\"",
+            "\"\\x\"",
+            "\"\n\"",
+            "\"\\u12g4\"",
+            "\"",
+            "0",
+            "01",
+            "-",
+            "1.5e-7",
+            "1.",
+            "1e",
+            "true",
+            "nul",
+            "null",
+            " ",
+            "\t",
+            "x",
+        ];
+        // Every text of up to four pieces, held against the decoder.
+        let (mut checked, mut valid) = (0, 0);
+        for length in 1..=4_u32 {
+            for number in 0..pieces.len().pow(length) {
+                let chosen = (0..length).map(|place| pieces[number / pieces.len().pow(place) % pieces.len()]);
+                let text: String = chosen.collect();
+                let skimmed = Skim::whole(text.as_bytes(), |skim| skim.take());
+                // As decoders pass over what they do not decode: numbers may be of any size.
+                let passed = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+                assert_eq!(skimmed.is_some(), passed, "{text:?}");
+                if let (Some(taken), Ok(decoded)) = (skimmed, serde_json::from_str::<Value>(&text)) {
+                    assert_eq!(serde_json::from_slice::<Value>(taken).unwrap(), decoded, "{text:?}");
+                    valid += 1;
+                }
+                checked += 1;
+            }
+        }
+        assert!(checked > 300_000 && valid > 1_000, "{checked} texts, {valid} of them JSON");
+        let deep = format!("{}{}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
+        assert!(Skim::whole(deep.as_bytes(), Skim::skip).is_none());
+        assert!(Skim::whole(b"\"\xff\"", Skim::skip).is_none());
+    }
+
+    #[test]
+    fn members_are_shown_by_name_in_the_order_of_the_text() {
+        let text = br#" { "b" : [1, {"c": "}"}], "a":{"x":1} , "":null}"#;
+        let mut found = Vec::new();
+        let read = Skim::whole(text, |skim| {
+            skim.members(|value, name| {
+                let nested = value.is_nested();
+                found.push((str::from_utf8(name).ok()?, str::from_utf8(value.take()?).ok()?, nested));
+                Some(())
+            })
+        });
+        assert_eq!(read, Some(()));
+        assert_eq!(found, [("b", r#"[1, {"c": "}"}]"#, true), ("a", r#"{"x":1}"#, true), ("", "null", false)]);
+        for unusual in [r#"{"\u0061":1}"#, "[]", "{} {}", r#"{"a":1,}"#] {
+            assert!(
+                Skim::whole(unusual.as_bytes(), |skim| skim.members(|value, _| value.skip())).is_none(),
+                "{unusual}"
+            );
+        }
+    }
+}
