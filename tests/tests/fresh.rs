@@ -84,7 +84,9 @@ fn make_run_makes_a_cluster_on_a_fresh_debian() {
 #[ignore = "builds and tests everything; `make fresh` runs it"]
 fn make_test_passes_on_a_fresh_debian() {
     let (host, mut terminal) = fresh();
-    let (printed, code) = terminal.run("make test", WHOLE_PATIENCE).unwrap();
+    // Who waits for an hour may read along, in the upper folder of that Debian below `target/readme`.
+    let command = "bash -c 'set -o pipefail; make test 2>&1 | tee /var/log/make-test.log'";
+    let (printed, code) = terminal.run(command, WHOLE_PATIENCE).unwrap();
     println!("{}", printed.join("\n"));
     assert_eq!(code, 0, "make test fails");
     drop((terminal, host));

@@ -6,7 +6,6 @@ mod changes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component_base::tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -20,7 +19,7 @@ use crate::cycle::{self, Decision, Failure};
 use crate::framework::{Change, Reservation, View};
 use crate::metrics::{self, Attempt, Metrics};
 use crate::objects::Objects;
-use crate::plugins::dynamic_resources::{self, CleanUp};
+use crate::plugins::dynamic_resources;
 use crate::pod_info::PodInfo;
 use crate::preempt::{self, Outcome};
 use crate::profile::Profile;
@@ -408,39 +407,6 @@ impl Scheduler {
         let changed = (nominated != before).then(|| nominated.as_deref().unwrap_or_default());
         let now = self.config.clock.now();
         self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed, now));
-    }
-
-    /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others. Answers with a
-    /// part of the pod's message.
-    fn clean_up_claims(&self, pod: &Arc<PodInfo>, failure: &Failure) -> &'static str {
-        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: self.config.clock.now() };
-        let Some(profile) = self.profile(pod.scheduler_name()).filter(|_| failure.all.is_none()) else {
-            return CleanUp::NoClaims.message();
-        };
-        let refused = failure.nodes.iter().map(|(index, refusal)| (self.snapshot.node(*index), refusal));
-        let clean_up = dynamic_resources::clean_up(view, pod, refused, profile.device_bind_timeout);
-        let message = clean_up.message();
-        let client = self.client.clone();
-        match clean_up {
-            CleanUp::NoClaims | CleanUp::Nothing => {}
-            CleanUp::Free(claim) => {
-                tasks::spawn(async move {
-                    if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
-                        // It has changed, which lets the pod be tried again too.
-                        tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
-                    }
-                });
-            }
-            CleanUp::Delete(claim) => {
-                tasks::spawn(async move {
-                    let key = Key::of(&claim.metadata);
-                    if let Err(error) = dynamic_resources::bind::delete(&client, &key).await {
-                        tracing::warn!(claim = %key, %error, "cannot delete ResourceClaim for extended resources");
-                    }
-                });
-            }
-        }
-        message
     }
 }
 

@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use component_base::tasks;
+use reconcile::Key;
 use reconcile::events::{EventType, Recorder, reference};
 use tokio::sync::mpsc;
 
 use super::{Message, Scheduler};
-use crate::framework::Reservation;
+use crate::cycle::Failure;
+use crate::framework::{Reservation, View};
 use crate::metrics::Attempt;
+use crate::plugins::dynamic_resources::CleanUp;
 use crate::plugins::dynamic_resources::bind::{BindError, Binder, has_conditions};
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod_info::PodInfo;
@@ -25,6 +28,39 @@ impl Scheduler {
                 }
             });
         }
+    }
+
+    /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others. Answers with a
+    /// part of the pod's message.
+    pub(super) fn clean_up_claims(&self, pod: &Arc<PodInfo>, failure: &Failure) -> &'static str {
+        let view = View { snapshot: &self.snapshot, objects: &self.objects, now: self.config.clock.now() };
+        let Some(profile) = self.profile(pod.scheduler_name()).filter(|_| failure.all.is_none()) else {
+            return CleanUp::NoClaims.message();
+        };
+        let refused = failure.nodes.iter().map(|(index, refusal)| (self.snapshot.node(*index), refusal));
+        let clean_up = dynamic_resources::clean_up(view, pod, refused, profile.device_bind_timeout);
+        let message = clean_up.message();
+        let client = self.client.clone();
+        match clean_up {
+            CleanUp::NoClaims | CleanUp::Nothing => {}
+            CleanUp::Free(claim) => {
+                tasks::spawn(async move {
+                    if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
+                        // It has changed, which lets the pod be tried again too.
+                        tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
+                    }
+                });
+            }
+            CleanUp::Delete(claim) => {
+                tasks::spawn(async move {
+                    let key = Key::of(&claim.metadata);
+                    if let Err(error) = dynamic_resources::bind::delete(&client, &key).await {
+                        tracing::warn!(claim = %key, %error, "cannot delete ResourceClaim for extended resources");
+                    }
+                });
+            }
+        }
+        message
     }
 
     /// Ends the victims; the pod waits for their end.

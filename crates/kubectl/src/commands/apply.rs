@@ -99,17 +99,14 @@ fn check(flags: &Parsed, query: &Query) -> Result<()> {
     if !query.arguments.is_empty() {
         return Err(Failure::Usage(format!("Unexpected args: [{}]", query.arguments.join(" "))));
     }
-    if flags.on("force-conflicts") && !flags.on("server-side") {
-        return Err(Failure::message("--force-conflicts only works with --server-side"));
-    }
-    if flags.on("force") && flags.on("server-side") {
-        return Err(Failure::message("--force cannot be used with --server-side"));
-    }
-    if flags.on("force") && flags.text("dry-run") == "server" {
-        return Err(Failure::message("--dry-run=server cannot be used with --force"));
-    }
-    if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("cannot set --all and --selector at the same time"));
+    let wrong = [
+        (flags.on("force-conflicts") && !flags.on("server-side"), "--force-conflicts only works with --server-side"),
+        (flags.on("force") && flags.on("server-side"), "--force cannot be used with --server-side"),
+        (flags.on("force") && flags.text("dry-run") == "server", "--dry-run=server cannot be used with --force"),
+        (flags.on("all") && !query.selector.is_empty(), "cannot set --all and --selector at the same time"),
+    ];
+    if let Some((_, message)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        return Err(Failure::message(message));
     }
     if flags.given("applyset") && !applyset::enabled() {
         return Err(Failure::Plain("error: unknown flag: --applyset\nSee 'kubectl apply --help' for usage.".into()));
