@@ -52,8 +52,11 @@ fn is_pod_name(name: &str) -> bool {
     }
 }
 
-/// A resource of somebody else's domain, such as `example.com/gpu`.
+/// A resource of somebody else's domain, such as `example.com/gpu`, or one that a class of devices gives.
 fn is_extended(name: &str) -> bool {
+    if name.starts_with("deviceclass.resource.kubernetes.io/") {
+        return true;
+    }
     let domain = name.split_once('/').map(|(domain, _)| domain);
     domain.is_some_and(|domain| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
@@ -173,6 +176,12 @@ mod tests {
             "pods",
             pod.clone(),
             "count/pods=1,cpu=1,limits.memory=1Gi,pods=1,requests.cpu=1,requests.example.com/gpu=2",
+        );
+        let resources = json!({"requests": {"deviceclass.resource.kubernetes.io/gpu": "2"}});
+        check(
+            "pods",
+            json!({"spec": {"containers": [{"resources": resources}]}}),
+            "count/pods=1,pods=1,requests.deviceclass.resource.kubernetes.io/gpu=2",
         );
         let mut ended = pod;
         ended["status"] = json!({"phase": "Succeeded"});

@@ -174,11 +174,21 @@ fn pod_status(request: &Request<'_>, node: &str, object: Option<&Value>) -> Resu
             format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself").into()
         );
     }
+    pod_status_update(new, old, node)
+}
+
+/// What of a pod is not its node's to say.
+fn pod_status_update(new: &Value, old: &Value, node: &str) -> Result<(), Refusal> {
     if new.meta("labels") != old.meta("labels") {
         return Err(format!("node {node:?} cannot update labels through pod status").into());
     }
-    if new.pointer("/status/resourceClaimStatuses") != old.pointer("/status/resourceClaimStatuses") {
-        return Err(format!("node {node:?} cannot update resource claim statuses").into());
+    for (path, what) in [
+        ("/status/resourceClaimStatuses", "resource claim statuses"),
+        ("/status/extendedResourceClaimStatus", "extended resource claim status"),
+    ] {
+        if new.pointer(path) != old.pointer(path) {
+            return Err(format!("node {node:?} cannot update {what}").into());
+        }
     }
     Ok(())
 }
@@ -336,6 +346,28 @@ mod tests {
         check(
             &|pod| pod["spec"]["volumes"] = json!([{"persistentVolumeClaim": {"claimName": "s"}}]),
             Err("node \"n\" can not create pods that reference persistentvolumeclaims"),
+        );
+    }
+
+    #[test]
+    fn nodes_do_not_say_which_claims_a_pod_has() {
+        let check = |status: Value, expected: Result<(), &str>| {
+            let extended = json!({"resourceClaimName": "x", "requestMappings": [{"containerName": "c"}]});
+            let old = json!({"metadata": {"labels": {"a": "b"}}, "status": {"extendedResourceClaimStatus": extended}});
+            let new = json!({"metadata": {"labels": {"a": "b"}}, "status": status});
+            let found = pod_status_update(&new, &old, "n").map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(String::from), "{new}");
+        };
+        let own = json!({"resourceClaimName": "x", "requestMappings": [{"containerName": "c"}]});
+        check(json!({"phase": "Running", "extendedResourceClaimStatus": own}), Ok(()));
+        let refused = Err("node \"n\" cannot update extended resource claim status");
+        check(json!({"phase": "Running"}), refused);
+        let mut other = own.clone();
+        other["resourceClaimName"] = "of-another".into();
+        check(json!({"extendedResourceClaimStatus": other}), refused);
+        check(
+            json!({"extendedResourceClaimStatus": own, "resourceClaimStatuses": [{"name": "x"}]}),
+            Err("node \"n\" cannot update resource claim statuses"),
         );
     }
 
