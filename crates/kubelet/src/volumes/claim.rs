@@ -57,6 +57,7 @@ async fn mount(
     let volume = volume.map_err(|source| unprocessed(Error::FetchVolume { name: bound.to_owned(), source }))?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
     check_node(&request, &volume).await?;
+    check_alone(&request, &volume)?;
     let place = place(request, &volume, &claim, read_only).await?;
     if !read_only {
         expand::expand(&request, &claim, &volume).await?;
@@ -116,6 +117,21 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
     let node = request.objects.node(request.node_name).await;
     let node = node.map_err(|error| failed(error.into()))?;
     if node_affinity::matches(required, &node) { Ok(()) } else { Err(failed(Error::NodeAffinity)) }
+}
+
+/// Pods that name their node pass the scheduler by, which otherwise sees to it that a volume for one pod has one.
+fn check_alone(request: &Request<'_>, volume: &PersistentVolume) -> Result<(), Problem> {
+    let modes = volume.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let is_for_one = modes.into_iter().any(|mode| mode == "ReadWriteOncePod");
+    if !is_for_one || !request.folders.is_used_by_another(request.uid(), name) {
+        return Ok(());
+    }
+    let why = Error::InUse;
+    if volume.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
+        return Err(Problem::Map(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")));
+    }
+    Err(Problem::Message(format!("MountVolume.SetUp failed for volume {name:?} : {why}")))
 }
 
 async fn place(

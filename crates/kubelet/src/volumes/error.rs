@@ -164,6 +164,8 @@ pub(super) enum Error {
     NotOwner { claim: String, pod: String },
     #[error("no matching NodeSelectorTerms")]
     NodeAffinity,
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
     #[error(transparent)]
     ClaimStatus(#[from] kube::Error),
 

@@ -10,6 +10,9 @@ pub(super) struct Folders {
     plugins: PathBuf,
 }
 
+/// Those whose folders are named after persistent volumes.
+const PERSISTENT: [&str; 3] = ["kubernetes.io~csi", "kubernetes.io~local-volume", "kubernetes.io~nfs"];
+
 /// Others on the node have no business in here.
 const MODE: u32 = 0o750;
 
@@ -46,6 +49,17 @@ impl Folders {
     /// Whether the folder of any pod has such a volume.
     pub fn is_used(&self, plugin: &str, name: &str) -> bool {
         self.uids().iter().any(|uid| self.volume(uid, plugin, name).exists())
+    }
+
+    /// Whether another pod has this persistent volume, as files or as a device.
+    pub(super) fn is_used_by_another(&self, uid: &str, volume: &str) -> bool {
+        let has = |other: &String| {
+            let mut places = PERSISTENT
+                .iter()
+                .flat_map(|plugin| [self.volume(other, plugin, volume), self.device(other, plugin, volume)]);
+            places.any(|place| place.exists())
+        };
+        self.uids().iter().filter(|other| *other != uid).any(has)
     }
 
     /// The pod's folder and the ones every pod has.

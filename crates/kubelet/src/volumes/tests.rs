@@ -344,6 +344,39 @@ fn claims_lead_to_folders_of_the_node() {
 }
 
 #[test]
+fn a_volume_for_one_pod_has_one() {
+    on_node("one-pod", async |node| {
+        let data = node.folder.0.join("data");
+        fs::create_dir(&data).unwrap();
+        let bound = json!({"metadata": {"uid": "c-1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
+        node.api.set("/api/v1/namespaces/default/persistentvolumeclaims/claim", bound);
+        let volume = |mode: &str| {
+            let spec = json!({"claimRef": {"uid": "c-1"}, "local": {"path": data}, "accessModes": [mode]});
+            json!({"metadata": {"name": "pv"}, "spec": spec})
+        };
+        let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]);
+        let first = pod(volumes, json!({}));
+        let mut second = first.clone();
+        second.metadata.uid = Some("uid-2".into());
+        let mount = async |pod: &Pod| {
+            let mounted = node.volumes.mount(pod, &CancellationToken::new()).await;
+            mounted.map(|_| ()).map_err(|error| error.to_string())
+        };
+        node.api.set("/api/v1/persistentvolumes/pv", volume("ReadWriteOncePod"));
+        assert_eq!(mount(&first).await, Ok(()));
+        assert_eq!(mount(&first).await, Ok(()), "its own folder is in nobody's way");
+        let why = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+        assert_eq!(mount(&second).await, Err(format!("MountVolume.SetUp failed for volume \"pv\" : {why}")));
+        node.volumes.unmount("uid-1").await.unwrap();
+        assert_eq!(mount(&second).await, Ok(()));
+        node.api.set("/api/v1/persistentvolumes/pv", volume("ReadWriteOnce"));
+        assert_eq!(mount(&first).await, Ok(()), "one node may have several");
+        node.volumes.unmount("uid-1").await.unwrap();
+        node.volumes.unmount("uid-2").await.unwrap();
+    });
+}
+
+#[test]
 fn images_are_left_to_the_runtime() {
     on_node("images", async |node| {
         let pod = pod(json!([{"name": "v", "image": {"reference": "example.com/tool:1"}}]), json!({}));
