@@ -75,6 +75,15 @@ async fn a_volume_at_dev_is_the_machines_and_stays_so() {
     assert_eq!(names, ["fd", "made", "null", "ptmx", "shm", "termination-log"]);
     assert_eq!(std::fs::read_to_string(machine.join("ptmx")).unwrap(), "the machine's");
     assert!(!machine.join("shm/ours").exists());
+    // Links in it lead nothing elsewhere.
+    let mut led = config.clone();
+    led.metadata.as_mut().unwrap().name = "led".into();
+    std::os::unix::fs::symlink("/proc/self", machine.join("link")).unwrap();
+    led.mounts.push(mount(&log, "/dev/link/attr/exec"));
+    let container = world.runtime().create_container(&sandbox, led, world.sandbox_config("pod")).await.unwrap();
+    let refused = world.runtime().start_container(&container).await.unwrap_err().to_string();
+    assert!(refused.contains("mount volume at /dev: /dev/link/attr/exec: "), "{refused}");
+    std::fs::remove_file(machine.join("link")).unwrap();
     // Read-only, it cannot be changed.
     config.metadata.as_mut().unwrap().name = "reader".into();
     config.mounts.last_mut().unwrap().readonly = true;

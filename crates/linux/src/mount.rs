@@ -140,6 +140,12 @@ impl DetachedTree {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         Ok(rustix::mount::move_mount(&self.0, "", rustix::fs::CWD, target, flags)?)
     }
+
+    /// At a place that is held open, so that no link can lead elsewhere.
+    pub fn attach_to(&self, place: &crate::path::Inside) -> io::Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(rustix::mount::move_mount(&self.0, "", place, "", flags)?)
+    }
 }
 
 /// Whether the kernel, or whoever filters system calls, does not have mount_setattr. It is asked about a descriptor that nobody has,

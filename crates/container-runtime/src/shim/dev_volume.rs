@@ -5,10 +5,14 @@
 //! what is mounted below `/dev` comes along.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{Mount, MountBuilder, Spec};
 use linux::mount::{DetachedTree, Spreading};
+use linux::path::Inside;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::protocol::CONFIG;
 
@@ -53,16 +57,31 @@ impl DevVolume {
         let copies = self.below.iter().map(|path| Ok((path, DetachedTree::copy(path)?)));
         let copies = copies.collect::<io::Result<Vec<_>>>()?;
         self.tree.attach(Path::new(DEV))?;
+        // A volume can be anybody's, and hold links that lead to `/proc`: none is followed.
+        let root = linux::path::open_root(Path::new(DEV))?;
         for (path, tree) in copies {
-            // As with any other volume, the place for a mount is made where there is none.
-            if tree.is_folder()? {
-                std::fs::create_dir_all(path)?
-            } else {
-                linux::file::make_if_missing(path, 0o644)?
-            }
-            tree.attach(path)?;
+            let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            let place = place(&root, path, tree.is_folder()?).map_err(failed)?;
+            tree.attach_to(&place).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// The place for a mount below `/dev`. As with any other volume, it is made where there is none.
+fn place(root: &OwnedFd, path: &Path, is_folder: bool) -> io::Result<Inside> {
+    let below = path.strip_prefix(DEV).unwrap_or(path);
+    if is_folder {
+        return linux::path::make_folders_plain(root, below, 0o755);
+    }
+    let (Some(folder), Some(name)) = (below.parent(), below.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let folder = linux::path::make_folders_plain(root, folder, 0o755)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644)) {
+        Ok(_) | Err(Errno::EXIST) => linux::path::open_plain(root, below),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -203,8 +203,10 @@ impl ExternalSigner {
         if is_known() || asking.is_some_and(|last| last.elapsed() < UNKNOWN_KEY_INTERVAL) {
             return;
         }
+        let fetched = self.fetch().await;
+        // From its end on: a signer that hangs is not asked again by each of those who waited.
         *asking = Some(Instant::now());
-        if let Err(error) = self.fetch().await {
+        if let Err(error) = fetched {
             tracing::warn!(%error, "cannot fetch keys of external-jwt-signer");
         } else if !is_known() {
             tracing::warn!(key_id, "external-jwt-signer does not know the key of a token");
