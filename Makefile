@@ -12,14 +12,14 @@ MINUTES := $(if $(filter quick,$(PROFILE)),7,15)
 # One more than there are processors: one may wait for the dashboard's page.
 JOBS ?= $(shell expr $$(nproc) + 1)
 PROGRAM := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/knarr
+# Where scripts/install-tools puts what is no package.
+TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 # What of the tests runs, such as `TESTS='--lib quantity'`: all, unless told otherwise.
 TESTS ?=
 # Only root can make containers; anybody else gets the control plane alone, on this machine only.
 NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 127.0.0.1)
 # Tests wait more than they compute, so one more than there are processors run at once.
 TEST_THREADS ?= $(shell expr $$(nproc) + 1)
-# nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
-TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast --test-threads $(TEST_THREADS)" || echo "test --no-fail-fast")
 
 .PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench scale coverage failover machine soak tools clean
 
@@ -49,12 +49,16 @@ release: ## Build the static release program into target/dist, with its bill of 
 	@scripts/build-page required
 	@scripts/release
 
+test: export PATH := $(TOOLS)/bin:$(PATH)
 test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries, a real browser.
 	@scripts/install-tools test
 	@scripts/build-page
 	@scripts/test-page
 	$(CARGO) build --locked --workspace
-	$(CARGO) $(TEST_RUNNER) --locked --workspace $(TESTS)
+	@# nextest runs the tests of all programs side by side; cargo's own runner does where it could not be built.
+	@if command -v cargo-nextest >/dev/null; then set -x; \
+		$(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS) --locked --workspace $(TESTS); \
+	else set -x; $(CARGO) test --no-fail-fast --locked --workspace $(TESTS); fi
 
 fresh: ## Run `make run` and `make test` in a Debian with only Rust and make; takes hours on two cores.
 	@scripts/install-tools test
@@ -103,7 +107,7 @@ scale: ## Run 5,000 hollow nodes, 150,000 pods and 10,000 Services on this machi
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches scale $(SCALE)
 
 # Built into a folder of its own (target/llvm-cov-target), from scratch. What tests are made of is not counted.
-coverage: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+coverage: export PATH := $(TOOLS)/bin:$(PATH)
 coverage: ## Count the lines that unit tests run, and print a table by crate; it builds everything anew, in a folder of its own.
 	@scripts/install-tools coverage
 	$(CARGO) llvm-cov --locked --workspace --exclude tests --exclude benches --exclude testkit --exclude fuzz --lib --bins --ignore-run-fail \

@@ -60,13 +60,13 @@ read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
 "#;
 
 /// What a clone has, and nothing that was built. Of Rust only the toolchain; packages that were downloaded for this machine
-/// stand for the download of the same packages.
+/// stand for the download of the same packages, and others are downloaded into a layer of its own.
 const COPIED: &str = r#"
-mkdir -p "$OWN/checkout" "$root$CHECKOUT" "$root$CARGO_HOME"
+mkdir -p "$OWN/checkout" "$root$CHECKOUT" "$root$CARGO_HOME/registry" "$OWN/registry" "$OWN/registry-work"
 (cd "$CHECKOUT" && git ls-files --cached --others --exclude-standard -z |
   tar --create --null --files-from=- --ignore-failed-read --warning=no-failed-read --file=-) | tar --extract --directory="$OWN/checkout"
 mount --bind "$OWN/checkout" "$root$CHECKOUT"
-read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
+mount -t overlay knarr-test -o "lowerdir=$CARGO_HOME/registry,upperdir=$OWN/registry,workdir=$OWN/registry-work" "$root$CARGO_HOME/registry"
 cp "$CARGO_HOME"/config.toml "$root$CARGO_HOME/" 2>/dev/null || true
 read_only "$SYSROOT" "$SYSROOT"
 "#;
