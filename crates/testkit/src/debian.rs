@@ -17,6 +17,7 @@ use crate::{Hub, Machine, Place};
 const MOUNTS: &str = r#"
 set -e
 root=$OWN/root
+mount --make-rprivate /
 mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tmp" "$ARCHIVES"
 mount -t overlay knarr-test -o "lowerdir=$LOWER,upperdir=$OWN/upper,workdir=$OWN/work" "$root"
 mount --rbind /proc "$root/proc"
@@ -71,9 +72,15 @@ cp "$CARGO_HOME"/config.toml "$root$CARGO_HOME/" 2>/dev/null || true
 read_only "$SYSROOT" "$SYSROOT"
 "#;
 
-/// As systemd does for the root of a machine.
-const SHARING: &str = r#"
-mount --make-rshared "$root"
+/// The root of all that runs there, not that of a chroot: in one, the kernel makes no user namespaces, and who joins the mount
+/// namespace stands outside. Then shared, as systemd does for the root of a machine.
+const ROOT: &str = r#"
+mkdir -p "$root/outside"
+cd "$root"
+pivot_root . outside
+umount --lazy /outside
+rmdir /outside
+mount --make-rshared /
 "#;
 
 /// Of the test's environment, what decides whether something must be built again, and how Python trusts its registry.
@@ -142,7 +149,7 @@ impl Debian {
         let sysroot = sysroot(&checkout)?;
         let setup = machine
             .command("bash")
-            .args(["-c", &format!("{MOUNTS}{}{SHARING}", contents.mounts())])
+            .args(["-c", &format!("{MOUNTS}{}{ROOT}", contents.mounts())])
             .env("OWN", own.path())
             .env("LOWER", &lower)
             .env("CHECKOUT", &checkout)
@@ -194,8 +201,8 @@ impl Debian {
         if own_network {
             command.arg("--net");
         }
-        command.args(["--", "chroot"]).arg(self.own.path().join("root"));
         command.args([
+            "--",
             "/bin/bash",
             "--noprofile",
             "--norc",

@@ -1,4 +1,4 @@
-//! Real kubectl: Debian's, and a current one where the machine has it.
+//! Real kubectl: Debian's old one, and a newer one: that of the machine, or of Debian's next release.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,16 +14,13 @@ pub struct Kubectl {
     network: Option<PathBuf>,
 }
 
-/// Every kubectl on this machine: the one `make tools` unpacked from Debian's package, and the one on the PATH.
+/// Every kubectl on this machine: the one `make tools` unpacked from Debian's package, and the one on the PATH or, where there
+/// is none, the newer one that it unpacked.
 pub fn programs() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    if let Some(debian) = tools_dir().map(|folder| folder.join("kubectl-debian")).filter(|path| path.is_file()) {
-        found.push(debian);
-    }
+    let tool = |name: &str| tools_dir().map(|folder| folder.join(name)).filter(|path| path.is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|path| path.is_file());
-    found.extend(own);
-    found
+    tool("kubectl-debian").into_iter().chain(own.or_else(|| tool("kubectl-newer"))).collect()
 }
 
 /// Is this the one from Debian's package, which is a dozen versions older?
