@@ -51,6 +51,8 @@ pub struct Kind {
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Fields that a write to `status` neither changes nor owns.
     pub status_keeps: &'static [&'static str],
+    /// Defaults of the status do not look at the rest of the object, so that a patch of the status need not, either.
+    pub status_alone: bool,
     pub validate: fn(&Node, &mut Errors),
     pub validate_update: fn(new: &Node, old: &Node, errors: &mut Errors),
     pub validate_status: fn(new: &Node, old: &Node, errors: &mut Errors),
@@ -128,6 +130,7 @@ impl Kind {
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
         status_keeps: &["spec"],
+        status_alone: false,
         validate: |_, _| {},
         validate_update: |_, _, _| {},
         validate_status: |_, _, _| {},

@@ -47,7 +47,7 @@ pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let strictness = call.strictness("PatchOptions")?;
     write(call, "PatchOptions", |current| {
         let shape = expected()?;
-        let mut next = patch.apply(shape.shape, current)?;
+        let mut next = patch.apply(shape.shape, current.clone())?;
         decode::typed(&mut next, &shape, Default::default(), strictness, &mut |warning| call.warn(warning))?;
         Ok(next)
     })

@@ -81,26 +81,45 @@ pub async fn create(
     call: &Call,
     resource: &Resource,
     namespace: &str,
-    mut object: Value,
+    object: Value,
     owner: &Owner,
     dry_run: bool,
 ) -> Result<Stored, Status> {
-    check_namespace(resource, namespace, &mut object)?;
-    default(resource, &mut object);
-    own(call, resource, None, &mut object, owner, Part::Main);
-    let object = resource.to_work(object);
-    let generate =
-        object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
-    if generate {
+    if is_to_be_named(&object) {
         // The object is kept for another name, in case this one is taken.
-        for _ in 1..GENERATED_NAMES_MAX {
-            match create_once(call, resource, namespace, object.clone(), dry_run).await {
-                Err(status) if status.reason == "AlreadyExists" => {}
-                outcome => return outcome,
-            }
+        return create_from(call, resource, namespace, || Ok(object.clone()), owner, dry_run).await;
+    }
+    let mut once = Some(object);
+    create_from(call, resource, namespace, || Ok(once.take().unwrap_or_default()), owner, dry_run).await
+}
+
+/// The same of an object that can be made again: it is where the name that was generated for it is taken.
+pub(crate) async fn create_from(
+    call: &Call,
+    resource: &Resource,
+    namespace: &str,
+    mut object: impl FnMut() -> Result<Value, Status>,
+    owner: &Owner,
+    dry_run: bool,
+) -> Result<Stored, Status> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut object = object()?;
+        check_namespace(resource, namespace, &mut object)?;
+        default(resource, &mut object);
+        own(call, resource, None, &mut object, owner, Part::Main);
+        let object = resource.to_work(object);
+        let again = tries < GENERATED_NAMES_MAX && is_to_be_named(&object);
+        match create_once(call, resource, namespace, object, dry_run).await {
+            Err(status) if again && status.reason == "AlreadyExists" => {}
+            outcome => return outcome,
         }
     }
-    create_once(call, resource, namespace, object, dry_run).await
+}
+
+fn is_to_be_named(object: &Value) -> bool {
+    object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty()
 }
 
 async fn create_once(

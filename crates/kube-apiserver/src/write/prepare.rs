@@ -146,6 +146,10 @@ pub(super) fn prepare(resource: &Resource, gates: &Gates, new: &mut Value, old: 
 
 fn copy(new: &mut Value, old: &Value, field: &str) {
     let Some(map) = new.as_object_mut() else { return };
+    // Mostly it is the same, and to look costs a fraction of a copy.
+    if map.get(field) == old.get(field) {
+        return;
+    }
     match old.get(field) {
         Some(value) => map.insert(field.into(), value.clone()),
         None => map.remove(field),
