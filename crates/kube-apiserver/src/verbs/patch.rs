@@ -162,7 +162,6 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
             Status::invalid("", "", "", &errors)
         },
     )?;
-    write::default(resource, &mut next);
     Ok(next)
 }
 
@@ -229,7 +228,6 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         }
         // Merging can leave what decoding would drop.
         decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
-        write::default(resource, &mut next);
         Ok(next)
     };
     let stored =
