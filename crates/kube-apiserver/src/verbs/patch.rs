@@ -181,7 +181,6 @@ fn patched(
             Status::invalid("", "", "", &errors)
         },
     )?;
-    write::default(resource, &mut next);
     if alone {
         take_others(&mut next, current, &BESIDE_SPEC);
     }
@@ -272,7 +271,6 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         }
         // Merging can leave what decoding would drop.
         decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
-        write::default(resource, &mut next);
         Ok(next)
     };
     let stored =

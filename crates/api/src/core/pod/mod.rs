@@ -67,6 +67,8 @@ pub(crate) static KIND: Kind = Kind {
     warnings: strategy::warnings,
     selectable: strategy::SELECTABLE,
     row: print::row,
+    delete_returns_object: true,
+    grace_period: Some(strategy::grace_period),
     ..Kind::COMMON
 };
 
