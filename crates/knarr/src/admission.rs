@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use kube_apiserver::Options;
+use kube_apiserver::options::Options;
 
 /// Upstream names it to run it; the servers of `knarr server` always do.
 const NODE_RESTRICTION: &str = "NodeRestriction";

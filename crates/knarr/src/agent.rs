@@ -91,7 +91,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     node.network.disable_network_policy |= disabled.iter().any(|part| part == crate::disable::NETWORK_POLICY);
     let certificate = serving_certificate(&joined, &node.name(), &addresses, &shutdown).await?;
     // A node sees the pods and nodes of others as far as the network needs it.
-    let caches = Caches::reading(joined.client.clone(), shutdown.clone(), kube_apiserver::REDUCED_PATHS);
+    let caches = Caches::reading(joined.client.clone(), shutdown.clone(), kube_apiserver::local::REDUCED_PATHS);
     let membership = Membership {
         client: joined.client.clone(),
         network: Some(Cluster::with_client(joined.client.clone(), caches.clone())),

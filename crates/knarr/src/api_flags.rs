@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use component_base::features::Gates;
-use kube_apiserver::{Options, RuntimeConfig, StorageMedia, audit, edge, encryption, traces};
+use kube_apiserver::options::{Edge, EdgeSettings, Options, RuntimeConfig, StorageMedia, TracingConfiguration};
+use kube_apiserver::{audit, encryption};
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -110,17 +111,17 @@ impl Flags {
     /// What is served, and how connections are.
     pub fn serving(&self, base: Options) -> anyhow::Result<Options> {
         let gates = Gates::parse(&self.feature_gates.join(","), OPEN_GATES).context("--feature-gates")?;
-        let settings = edge::Settings {
+        let settings = EdgeSettings {
             cors_allowed_origins: self.cors_allowed_origins.clone(),
             strict_transport_security: self.strict_transport_security_directives.clone(),
             goaway_chance: self.goaway_chance,
         };
         // What cannot be used is said before anything starts.
-        edge::Edge::new(&settings)?;
+        Edge::new(&settings)?;
         let runtime = RuntimeConfig::parse(&self.runtime_config.join(","), gates).context("--runtime-config")?;
         let tracing_file = self.tracing_config_file.clone();
         // What cannot be used is said before anything starts.
-        tracing_file.as_deref().map(traces::Configuration::read).transpose()?;
+        tracing_file.as_deref().map(TracingConfiguration::read).transpose()?;
         Ok(Options { runtime, tls: self.tls.settings()?, edge: settings, tracing_file, ..base })
     }
 

@@ -11,8 +11,8 @@ use anyhow::Context;
 use component_base::status_page::Pages;
 use component_base::tasks;
 use component_helpers::zpages;
-use kube_apiserver::app::App;
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
 use kube_controller_manager::{Config, PrivateKey};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use clap::ArgAction::Set;
-use kube_apiserver::Options;
 use kube_apiserver::authn::{self, oidc, webhook};
 use kube_apiserver::authz::{self, Mode, ReviewVersion};
+use kube_apiserver::options::Options;
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]

@@ -21,10 +21,16 @@ pub fn give_back_later() {
             Ok(Err(error)) => tracing::debug!(%error, "cannot release unused pages of the program"),
             Err(error) => tracing::warn!(%error, "cannot release unused pages of the program"),
         }
-        // jemalloc does so by itself.
-        #[cfg(not(feature = "jemalloc"))]
         give_back_freed().await;
     });
+}
+
+// Here and not when the program begins: shims are this program, too, and a thread costs more memory than they have to give back.
+#[cfg(feature = "jemalloc")]
+async fn give_back_freed() {
+    if let Err(error) = linux::program::purge_in_background() {
+        tracing::debug!(%error, "cannot start jemalloc's background threads");
+    }
 }
 
 #[cfg(not(feature = "jemalloc"))]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use component_base::tasks;
-use kube_apiserver::app::App;
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
 use reconcile::{Caches, Cluster, Shutdown};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -18,7 +18,7 @@ const AGENT: &str = concat!("metrics-server/v", env!("CARGO_PKG_VERSION"), " (kn
 /// Serves the API from now on; the handle ends when it has stopped.
 pub async fn start(app: &Arc<App>, caches: Arc<Caches>, shutdown: Shutdown) -> anyhow::Result<JoinHandle<()>> {
     for object in permissions() {
-        let made = kube_apiserver::bootstrap::ensure(app, object).await;
+        let made = kube_apiserver::local::ensure(app, object).await;
         made.map_err(|status| anyhow::anyhow!("create role of metrics-server: {}", status.message))?;
     }
     let client = Loopback::service_account(app.clone(), "kube-system", ACCOUNT, AGENT);

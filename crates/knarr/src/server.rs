@@ -143,14 +143,15 @@ impl Flags {
     }
 
     /// Who is believed and what is allowed: as most clusters have it, unless the operator says otherwise.
-    fn api_options(&self) -> anyhow::Result<kube_apiserver::Options> {
+    fn api_options(&self) -> anyhow::Result<kube_apiserver::options::Options> {
         use kube_apiserver::authz::Mode;
         let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
-        let options = self
-            .identity
-            .options(defaults, self.admission.options(self.api.serving(kube_apiserver::Options::default())?)?)?;
+        let options = self.identity.options(
+            defaults,
+            self.admission.options(self.api.serving(kube_apiserver::options::Options::default())?)?,
+        )?;
         let (encryption, storage_media) = (self.encryption()?, self.api.storage_media());
-        Ok(kube_apiserver::Options { encryption, storage_media, ..options })
+        Ok(kube_apiserver::options::Options { encryption, storage_media, ..options })
     }
 
     /// What is encrypted: as a file says, or as `knarr secrets-encrypt` was told.
@@ -198,7 +199,7 @@ impl Flags {
     }
 
     /// Where objects are kept and what controllers of this process are told, as `/flagz` shows it.
-    fn shown(&self, runs_etcd: bool) -> kube_apiserver::Flags {
+    fn shown(&self, runs_etcd: bool) -> kube_apiserver::options::Flags {
         let mut flags =
             if runs_etcd { crate::etcd::flags(&self.data_dir, &self.etcd.servers) } else { self.etcd.flags() };
         flags.insert("terminated-pod-gc-threshold".into(), self.tuning.terminated_pods_max().to_string());

@@ -17,6 +17,7 @@ pub struct Expected<'a> {
     pub version: &'a str,
     pub kind: &'a str,
     pub shape: TypeRef<'a>,
+    pub defaults: fn(&mut Value),
     /// The rules of a custom kind, whose types are checked by validation.
     pub custom: Option<&'a crate::custom::CustomRules>,
     /// Whether the object is to be stored, with the sets of its managed fields as texts.
@@ -31,6 +32,7 @@ impl<'a> Expected<'a> {
             version: kind.version,
             kind: kind.kind,
             shape: resource.shape(),
+            defaults: kind.defaults,
             custom: resource.custom.as_deref(),
             packed: resource.custom.is_none() && resource.state.is_some(),
         }
@@ -180,7 +182,12 @@ fn covered(unknown: &[String], sentence: &str) -> bool {
     })
 }
 
-/// Brings a value into the shape of its kind, as decoding into Go's types and writing back would.
+/// The same for an object that this server makes.
+pub(crate) fn own(resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    typed(object, &Expected::of(resource), Read::default(), Strictness::Strict, &mut |_| {})
+}
+
+/// Brings a value into the shape of its kind, as decoding into Go's types and writing back would, and sets what it leaves out.
 pub fn typed(
     value: &mut Value,
     expected: &Expected,
@@ -194,6 +201,10 @@ pub fn typed(
         None => conform(value, expected.shape, &mut problems),
     };
     conformed.map_err(|error| handled(expected, &error))?;
+    (expected.defaults)(value);
+    if let Some(custom) = expected.custom {
+        custom.default(value);
+    }
     let strict = read.with_unknown(problems.unknown);
     match strictness {
         Strictness::Strict => match strict_error(&strict) {

@@ -10,8 +10,9 @@ use serde_json::Value;
 use store::cache::{Item, WatchScope};
 
 use crate::app::App;
+use crate::conversion::decode_stored;
 use crate::query::Query;
-use crate::resources::{Resource, decode_stored};
+use crate::resources::Resource;
 
 pub struct Filter {
     /// All keys start with this.
@@ -120,7 +121,7 @@ impl Filter {
             Some((item, object))
         });
         let (items, objects): (Vec<_>, Vec<_>) = decoded.unzip();
-        let shown = app.offload.run(resource.show_all(app, objects)).await?;
+        let shown = app.offload.run(resource.conversion.show_all(app, objects)).await?;
         let meant = items.into_iter().zip(&shown).filter(|(_, object)| self.matches_converted(object));
         Ok(meant.map(|(item, _)| item).collect())
     }
@@ -166,7 +167,7 @@ fn field(resource: &Resource, name: &str) -> Result<Field, Status> {
         _ => {}
     }
     match resource.selectable(name) {
-        Some(_) if resource.converts() => Ok(Field::Converted(pointer(name))),
+        Some(_) if resource.conversion.asks_others() => Ok(Field::Converted(pointer(name))),
         Some(index) => Ok(Field::Selectable(index)),
         None if resource.custom.is_none() && resource.kind.selectable.is_empty() => Err(Status::bad_request(format!(
             "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""

@@ -12,24 +12,22 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 // What others name.
-pub mod app;
-pub mod admission;
-pub mod loopback;
-pub mod mount;
-pub mod bootstrap;
+pub mod local;
+pub mod options;
 pub mod authn;
 pub mod authz;
+pub mod admission;
 pub mod flowcontrol;
 pub mod audit;
 pub mod encryption;
-pub mod edge;
 pub mod pki;
 
 mod start;
 mod managed;
 mod external;
-mod options;
+mod app;
 mod serve;
+mod edge;
 mod connections;
 mod target;
 mod query;
@@ -42,6 +40,7 @@ mod table;
 mod transcode;
 mod filter;
 mod resources;
+mod conversion;
 mod runtime_config;
 mod reduced;
 mod stored;
@@ -52,14 +51,15 @@ mod write;
 mod offload;
 mod subresources;
 mod allocate;
+mod bootstrap;
 mod webhooks;
 mod configuration;
 mod outgoing;
 mod discovery;
 mod flagz;
-pub mod egress;
+mod egress;
 mod leaving;
-pub mod traces;
+mod traces;
 mod aggregate;
 mod openapi;
 mod health;
@@ -70,25 +70,13 @@ mod key_locks;
 mod names;
 mod refusal;
 
-use app::{App, Clock};
+use local::App;
+use options::{Flags, Options};
 
+pub use app::{Clock, stamp};
 pub use discovery::VERSION;
 pub use external::ExternalCredentials;
-pub use flagz::Flags;
 pub use managed::{Issued, Managed};
-pub use options::Options;
-pub use reduced::{GROUP as REDUCED_GROUP, PATHS as REDUCED_PATHS};
-pub use revisions::of as revisions_of;
-pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
-pub use stored::StorageMedia;
-
-/// What the tests of this crate reach into, and nobody else.
-#[doc(hidden)]
-pub mod internals {
-    pub use crate::call::Call;
-    pub use crate::verbs::delete;
-    pub use crate::write::{Owner, Part, Update, create, update};
-}
 
 /// What the operator decides.
 #[derive(Clone)]

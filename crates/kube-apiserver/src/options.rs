@@ -7,11 +7,15 @@ use std::time::Duration;
 use crate::admission;
 use crate::authn::{self, FrontProxy};
 use crate::authz::{self, Mode};
-use crate::edge;
 use crate::encryption;
 use crate::pki::TlsSettings;
-use crate::runtime_config::RuntimeConfig;
-use crate::stored::StorageMedia;
+
+pub use crate::edge::{Edge, Settings as EdgeSettings};
+pub use crate::egress::check as check_egress;
+pub use crate::flagz::Flags;
+pub use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
+pub use crate::stored::StorageMedia;
+pub use crate::traces::Configuration as TracingConfiguration;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -45,7 +49,7 @@ pub struct Options {
     pub allow_privileged: bool,
     pub front_proxy: FrontProxy,
     pub tls: TlsSettings,
-    pub edge: edge::Settings,
+    pub edge: EdgeSettings,
     /// How long requests are still taken after the server was told to stop.
     pub shutdown_delay: Duration,
     /// Whether new requests are told to try again, rather than refused a connection, while the last ones end.
@@ -84,7 +88,7 @@ impl Default for Options {
             allow_privileged: true,
             front_proxy: FrontProxy::default(),
             tls: TlsSettings::default(),
-            edge: edge::Settings::default(),
+            edge: EdgeSettings::default(),
             shutdown_delay: Duration::ZERO,
             shutdown_send_retry_after: false,
             tracing_file: None,

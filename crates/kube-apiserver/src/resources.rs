@@ -1,21 +1,17 @@
 //! The one table of what is served: built-in kinds from the start, custom kinds while running.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use api::schema;
-use bytes::Bytes;
 use machinery::kind::Kind;
 use machinery::schema::{Schemas, TypeId, TypeRef};
 use machinery::status::{GroupResource, Status};
-use serde_json::Value;
-use store::cache::{self, Cache, Item};
+use store::cache::{self, Cache};
 
-use crate::app::App;
+use crate::conversion::Conversion;
 use crate::custom::CustomRules;
-use crate::custom::convert::Converter;
 use crate::runtime_config::RuntimeConfig;
 use crate::{describe, reduced};
 
@@ -28,7 +24,8 @@ pub struct Resource {
     shape: Shape,
     /// None for kinds that are answered but never stored, such as reviews.
     pub state: Option<Arc<cache::Resource>>,
-    pub custom: Option<Arc<crate::custom::CustomRules>>,
+    pub custom: Option<Arc<CustomRules>>,
+    pub conversion: Conversion,
 }
 
 /// A built-in kind lives as long as the program, a custom one as long as its definition.
@@ -110,108 +107,6 @@ impl Resource {
         }
     }
 
-    /// The object in the version that was asked for, with its resourceVersion.
-    pub fn decode(&self, item: &Item) -> Result<Value, Status> {
-        let stored = decode_stored(&item.value, item.revision.0)
-            .map_err(|why| Status::internal(format!("cannot decode {}: {why}", item.key)))?;
-        Ok(self.to_requested(stored))
-    }
-
-    /// A stored object as this version shows it; copied only where the versions differ.
-    pub fn shown<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
-        if self.kind.convert.is_some() || self.custom.is_some() {
-            Cow::Owned(self.to_requested(stored.clone()))
-        } else {
-            Cow::Borrowed(stored)
-        }
-    }
-
-    pub(crate) fn to_requested(&self, object: Value) -> Value {
-        match (&self.custom, &self.kind.convert) {
-            (Some(custom), _) => custom.to_requested(object),
-            (None, Some(convert)) => (convert.from_storage)(object),
-            (None, None) => object,
-        }
-    }
-
-    pub fn to_storage(&self, object: Value) -> Value {
-        match (&self.custom, &self.kind.convert) {
-            (Some(custom), _) => custom.to_storage(object),
-            (None, Some(convert)) => (convert.to_storage)(object),
-            (None, None) => object,
-        }
-    }
-
-    /// Whether a webhook brings objects of this kind from one version into another. Those stay in the version that was
-    /// asked for until they are stored: rules and schemas are about that one.
-    pub fn converts(&self) -> bool {
-        self.converter().is_some()
-    }
-
-    fn converter(&self) -> Option<(&CustomRules, &Converter)> {
-        let custom = self.custom.as_deref()?;
-        Some((custom, custom.converter.as_ref()?))
-    }
-
-    /// Objects of any version in the one that was asked for, where it may take asking somebody else.
-    pub(crate) async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
-        let Some((custom, converter)) = self.converter() else {
-            return Ok(objects.into_iter().map(|object| self.to_requested(object)).collect());
-        };
-        objects = objects.into_iter().map(|object| custom.read(object)).collect();
-        objects = converter.convert(app, objects, custom.versions().0).await?;
-        Ok(objects.into_iter().map(|object| custom.converted(object)).collect())
-    }
-
-    pub async fn show(&self, app: &App, object: Value) -> Result<Value, Status> {
-        if self.converts() {
-            Ok(self.show_all(app, vec![object]).await?.pop().unwrap_or_default())
-        } else {
-            Ok(self.to_requested(object))
-        }
-    }
-
-    /// An object of the version that was asked for as it is stored, where it may take asking somebody else.
-    pub async fn keep(&self, app: &App, object: Value) -> Result<Value, Status> {
-        match self.converter() {
-            Some((custom, converter)) => {
-                let objects = converter.convert(app, vec![object], custom.versions().1).await?;
-                Ok(objects.into_iter().next().unwrap_or_default())
-            }
-            None => Ok(self.to_storage(object)),
-        }
-    }
-
-    /// An object as the write path works on it, before it is stored.
-    pub(crate) fn to_work(&self, object: Value) -> Value {
-        if self.converts() { object } else { self.to_storage(object) }
-    }
-
-    /// An object of the write path as it is stored.
-    pub async fn finish(&self, app: &App, object: Value) -> Result<Value, Status> {
-        let mut object = if self.converts() { self.keep(app, object).await? } else { object };
-        if let Some(custom) = &self.custom {
-            custom.default_stored(&mut object);
-        }
-        Ok(object)
-    }
-
-    /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.
-    pub(crate) fn as_of_today(&self, object: Value) -> Value {
-        match &self.custom {
-            Some(custom) => custom.to_storage(custom.to_requested(object)),
-            None => object,
-        }
-    }
-
-    /// Whether an object of that revision is sent as it is stored.
-    pub(crate) fn as_stored(&self, revision: u64) -> bool {
-        match &self.custom {
-            Some(custom) => custom.as_stored(revision),
-            None => self.kind.convert.is_none(),
-        }
-    }
-
     /// The place of a field in the descriptions of stored objects, where selectors may name it.
     pub fn selectable(&self, field: &str) -> Option<usize> {
         match &self.custom {
@@ -219,28 +114,6 @@ impl Resource {
             None => self.kind.selectable.iter().position(|entry| entry.field == field),
         }
     }
-}
-
-/// A stored value as an object that carries its revision.
-pub(crate) fn decode_stored(value: &Bytes, revision: u64) -> serde_json::Result<Value> {
-    let mut object: Value = serde_json::from_slice(value)?;
-    machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-    Ok(object)
-}
-
-/// The same for a write, with the sets of its managed fields as texts: most writes do not look into them. Those of custom objects
-/// are what they are, because other servers convert such objects.
-pub(crate) fn decode_for_write(resource: &Resource, value: &Bytes, revision: u64) -> serde_json::Result<Value> {
-    if resource.custom.is_some() {
-        return decode_stored(value, revision);
-    }
-    let Ok(decoded) = machinery::codec::decode_json_packed(value) else {
-        // It has the words for what is wrong.
-        return decode_stored(value, revision);
-    };
-    let mut object = decoded.value;
-    machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-    Ok(object)
 }
 
 fn path_segment_problems(text: &str) -> Vec<String> {
@@ -340,6 +213,7 @@ async fn served(kind: &'static Kind, typed: &'static Kind, cache: &Cache) -> Res
         shape: Shape::BuiltIn(schema::type_of(typed)),
         state,
         custom: None,
+        conversion: kind.convert.as_ref().map_or(Conversion::None, Conversion::BuiltIn),
     }))
 }
 
@@ -351,14 +225,10 @@ fn stored_kind(kind: &'static Kind) -> &'static Kind {
 }
 
 /// A custom kind, as made by `custom.rs`.
-pub fn custom(
-    kind: Kind,
-    schemas: Schemas,
-    id: TypeId,
-    rules: crate::custom::CustomRules,
-    state: Arc<cache::Resource>,
-) -> Resource {
+pub fn custom(kind: Kind, schemas: Schemas, id: TypeId, rules: CustomRules, state: Arc<cache::Resource>) -> Resource {
     let kind = KindRef::Custom(Arc::new(kind));
     let shape = Shape::Custom(Arc::new(schemas), id);
-    Resource { stored: kind.clone(), kind, shape, state: Some(state), custom: Some(Arc::new(rules)) }
+    let rules = Arc::new(rules);
+    let conversion = Conversion::Custom(rules.clone());
+    Resource { stored: kind.clone(), kind, shape, state: Some(state), custom: Some(rules), conversion }
 }

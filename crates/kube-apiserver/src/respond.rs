@@ -26,7 +26,7 @@ pub async fn stored(
 ) -> Result<Reply, Status> {
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
     // What was not stored would be stored as of today.
-    if plain && resource.as_stored(revision.unwrap_or(u64::MAX)) {
+    if plain && resource.conversion.as_stored(revision.unwrap_or(u64::MAX)) {
         let bytes = match revision {
             Some(revision) => spliced(value, revision),
             None => value.clone(),
@@ -34,7 +34,7 @@ pub async fn stored(
         return Ok(bytes_reply(code, "application/json", bytes));
     }
     if let (Some(revision), Some(transcoding)) = (revision, Transcoding::of(call, resource))
-        && resource.as_stored(revision)
+        && resource.conversion.as_stored(revision)
         && let Some(bytes) = transcoding.object(value, revision)
     {
         return Ok(bytes_reply(code, protobuf::MEDIA_TYPE, bytes));
@@ -43,7 +43,7 @@ pub async fn stored(
     if let Some(revision) = revision {
         machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
     }
-    self::object(call, resource, code, resource.show(&call.app, object).await?)
+    self::object(call, resource, code, resource.conversion.show(&call.app, object).await?)
 }
 
 /// The stored text with its resourceVersion put in.

@@ -37,7 +37,7 @@ pub async fn of(
     for (revision, value, _) in states.into_iter().rev() {
         let mut object: Value = serde_json::from_slice(&value).map_err(|error| Status::internal(error.to_string()))?;
         machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-        shown.push((revision.0, resource.show(app, object).await?));
+        shown.push((revision.0, resource.conversion.show(app, object).await?));
     }
     Ok((shown, complete))
 }

@@ -22,6 +22,13 @@ pub struct Target {
     pub is_resource: bool,
 }
 
+impl Target {
+    /// Whether the path is one of a resource in a namespace, which `/namespaces/x` is not.
+    pub(crate) fn in_namespace(&self) -> bool {
+        !self.namespace.is_empty() && self.resource != "namespaces"
+    }
+}
+
 /// What is to be done. The last five are of paths that are no resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verb {

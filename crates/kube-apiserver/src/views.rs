@@ -11,7 +11,7 @@ use store::Revision;
 use store::cache;
 
 use crate::authn::Objects;
-use crate::resources::decode_stored;
+use crate::conversion::decode_stored;
 
 #[derive(Default)]
 pub struct Views {

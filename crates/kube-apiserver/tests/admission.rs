@@ -1,20 +1,23 @@
-//! Admission as a whole: a real server on an embedded store, written to the way the verbs write.
+//! Admission as a whole: a real server on an embedded store, asked without a socket between.
 
 #[path = "support/config.rs"]
 mod config;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::StreamExt;
-use kube_apiserver::app::App;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use kube_apiserver::authn::User;
-use kube_apiserver::internals::{self, Call, Owner, Part, Update, delete};
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
 use machinery::object::Meta;
-use machinery::status::Status;
 use serde_json::{Value, json};
 use store::embedded::{Config as StoreConfig, EmbeddedStore};
 use store::{Revision, Store};
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 
 struct Cluster {
     folder: tempfile::TempDir,
@@ -50,29 +53,63 @@ struct Server {
     app: Arc<App>,
 }
 
+/// An object as it was answered, and the warnings beside it.
+type Answer = Result<(Value, Vec<String>), Refusal>;
+
+#[derive(Debug)]
+struct Refusal {
+    code: u16,
+    message: String,
+    causes: usize,
+}
+
+fn collection(object: &Value) -> String {
+    let api_version = object["apiVersion"].as_str().expect("it has a version");
+    let root = if api_version == "v1" { "/api" } else { "/apis" };
+    let plural = format!("{}s", object["kind"].as_str().expect("it has a kind").to_lowercase());
+    match object.namespace() {
+        "" => format!("{root}/{api_version}/{plural}"),
+        namespace => format!("{root}/{api_version}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+fn place(object: &Value) -> String {
+    format!("{}/{}", collection(object), object.name())
+}
+
+/// `299 - "text"`, in which quotes are escaped.
+fn warning(header: &str) -> String {
+    let text = header.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"'));
+    text.expect("a warning without an agent").replace("\\\"", "\"")
+}
+
 impl Server {
-    fn call(&self, object: &Value, user: Option<User>) -> Call {
-        let call = Call::internal(&self.app, object).expect("a kind that is served");
-        Call { user: user.unwrap_or(call.user.clone()), ..call }
+    async fn send(&self, user: Option<User>, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let mut way = match user {
+            Some(user) => Loopback::user(self.app.clone(), user, None, "test"),
+            None => Loopback::administrator(self.app.clone(), "test"),
+        };
+        let body = body.map_or(Bytes::new(), |body| body.to_string().into());
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let reply = way.call(request.body(Full::new(body)).expect("a request")).await.expect("it cannot fail");
+        let code = reply.status().as_u16();
+        let warnings = reply.headers().get_all("warning").iter();
+        let warnings = warnings.map(|header| warning(header.to_str().expect("a text"))).collect();
+        let bytes = reply.into_body().collect().await.expect("a whole body").to_bytes();
+        let object: Value = serde_json::from_slice(&bytes).expect("an answer in JSON");
+        if code < 300 {
+            return Ok((object, warnings));
+        }
+        let causes = object["details"]["causes"].as_array().map_or(0, Vec::len);
+        Err(Refusal { code, message: object["message"].as_str().unwrap_or("").into(), causes })
     }
 
-    async fn create(&self, object: Value) -> Result<Value, Status> {
-        self.create_as(None, object, false).await.map(|(object, _)| object)
+    async fn create(&self, object: Value) -> Result<Value, Refusal> {
+        self.create_as(None, object).await.map(|(object, _)| object)
     }
 
-    /// The stored object, and the warnings on the way.
-    async fn create_as(
-        &self,
-        user: Option<User>,
-        object: Value,
-        dry_run: bool,
-    ) -> Result<(Value, Vec<String>), Status> {
-        let call = self.call(&object, user);
-        let (resource, namespace) = (call.resource.clone(), object.namespace().to_string());
-        let stored =
-            internals::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
-        let warnings = call.warnings.lock().clone();
-        Ok((serde_json::from_slice(&stored.value).expect("what is stored is JSON"), warnings))
+    async fn create_as(&self, user: Option<User>, object: Value) -> Answer {
+        self.send(user, "POST", &collection(&object), Some(&object)).await
     }
 
     async fn update(
@@ -80,35 +117,14 @@ impl Server {
         user: Option<User>,
         object: &Value,
         change: impl Fn(&mut Value),
-    ) -> Result<Vec<String>, Status> {
-        let call = self.call(object, user);
-        let resource = call.resource.clone();
-        let edit = |current: &Value| {
-            let mut next = current.clone();
-            change(&mut next);
-            Ok(next)
-        };
-        let owner = Owner::Update("test".into());
-        internals::update(
-            Update {
-                call: &call,
-                resource: &resource,
-                namespace: object.namespace(),
-                name: object.name(),
-                part: Part::Main,
-                owner: &owner,
-                dry_run: false,
-            },
-            edit,
-        )
-        .await?;
-        let warnings = call.warnings.lock().clone();
-        Ok(warnings)
+    ) -> Result<Vec<String>, Refusal> {
+        let (mut next, _) = self.send(None, "GET", &place(object), None).await?;
+        change(&mut next);
+        self.send(user, "PUT", &place(object), Some(&next)).await.map(|(_, warnings)| warnings)
     }
 
-    async fn delete(&self, object: &Value) -> Result<(), Status> {
-        let call = self.call(object, None);
-        delete::one(&call, object.namespace(), object.name(), &delete::Options::default()).await.map(|_| ())
+    async fn delete(&self, object: &Value) -> Result<(), Refusal> {
+        self.send(None, "DELETE", &place(object), None).await.map(|_| ())
     }
 
     /// A namespace with the account that a controller would make.
@@ -121,12 +137,9 @@ impl Server {
         created
     }
 
-    async fn used(&self, namespace: &str, quota: &str) -> Value {
-        self.app.cache.fresh().await.expect("the store answers");
-        self.app
-            .views
-            .one("resourcequotas", namespace, quota)
-            .map_or(Value::Null, |quota| quota["status"]["used"].clone())
+    async fn used(&self, namespace: &str, name: &str) -> Value {
+        let found = self.send(None, "GET", &place(&quota(namespace, name, Value::Null)), None).await;
+        found.expect("a quota").0["status"]["used"].clone()
     }
 }
 
@@ -143,10 +156,10 @@ fn quota(namespace: &str, name: &str, hard: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name, "namespace": namespace}, "spec": {"hard": hard}})
 }
 
-fn refused<T>(outcome: Result<T, Status>) -> (u16, String) {
+fn refused<T>(outcome: Result<T, Refusal>) -> (u16, String) {
     match outcome {
         Ok(_) => (200, String::new()),
-        Err(status) => (status.code, status.message),
+        Err(refusal) => (refusal.code, refusal.message),
     }
 }
 
@@ -173,7 +186,7 @@ async fn namespaces_and_accounts_must_exist() {
 
     server.delete(&namespace).await.expect("a namespace can go");
     let late = server.create(config_map("gold", "late")).await.expect_err("nothing new");
-    assert_eq!((late.code, late.details.map_or(0, |details| details.causes.len())), (403, 1));
+    assert_eq!((late.code, late.causes), (403, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,7 +200,7 @@ async fn a_quota_holds_against_many_writers_on_two_servers() {
         .create(quota("crowd", "q", json!({"count/configmaps": ROOM.to_string(), "secrets": "1"})))
         .await
         .expect("a quota");
-    servers[1].app.cache.fresh().await.expect("the store answers");
+    assert_eq!(servers[1].used("crowd", "q").await["secrets"], "0", "the other server has seen the quota");
     let writers = (0..WRITERS).map(|index| {
         let server = servers[index % 2].clone();
         tokio::spawn(async move { server.create(config_map("crowd", &format!("m{index}"))).await })
@@ -215,7 +228,8 @@ async fn deletes_and_failed_writes_give_room_back() {
     server.namespace("room").await;
     server.create(config_map("room", "before")).await.expect("no quota yet");
     server.create(quota("room", "q", json!({"configmaps": "3"}))).await.expect("a quota");
-    server.create_as(None, config_map("room", "try"), true).await.expect("room for a dry run");
+    let dry_run = format!("{}?dryRun=All", collection(&config_map("room", "")));
+    server.send(None, "POST", &dry_run, Some(&config_map("room", "try"))).await.expect("room for a dry run");
     server.create(config_map("room", "one")).await.expect("room for the second");
     // A dry run and a write that fails take nothing.
     let twice = refused(server.create(config_map("room", "one")).await);
@@ -257,7 +271,7 @@ async fn a_quota_holds_while_objects_come_and_go() {
     let servers = [cluster.server("a").await, cluster.server("b").await];
     servers[0].namespace("churn").await;
     servers[0].create(quota("churn", "q", json!({"configmaps": ROOM.to_string()}))).await.expect("a quota");
-    servers[1].app.cache.fresh().await.expect("the store answers");
+    assert_eq!(servers[1].used("churn", "q").await["configmaps"], "0", "the other server has seen the quota");
     let since = cluster.store.revision().await.expect("the store answers");
     // All on one server first, then on both.
     for spread in [1, 2] {
@@ -358,10 +372,10 @@ async fn kubelets_write_about_their_own_node() {
     let cluster = Cluster::new();
     let server = cluster.server("a").await;
     let node = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
-    let other = refused(server.create_as(Some(node_user("n")), node("m", json!({})), false).await);
+    let other = refused(server.create_as(Some(node_user("n")), node("m", json!({}))).await);
     assert_eq!(other, (403, "nodes \"m\" is forbidden: node \"n\" is not allowed to modify node \"m\"".into()));
     let zone = json!({"topology.kubernetes.io/zone": "z"});
-    let (own, _) = server.create_as(Some(node_user("n")), node("n", zone), false).await.expect("its own node");
+    let (own, _) = server.create_as(Some(node_user("n")), node("n", zone)).await.expect("its own node");
     assert_eq!(own["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
     let untaint = |node: &mut Value| node["spec"]["taints"] = json!([]);
     let steered = refused(server.update(Some(node_user("n")), &own, untaint).await);
@@ -373,7 +387,7 @@ async fn kubelets_write_about_their_own_node() {
     let created = server.create(placed.clone()).await.expect("a pod on the node");
     assert_eq!(created.label("topology.kubernetes.io/zone"), Some("z"));
     placed["metadata"]["name"] = "q".into();
-    let not_mirrored = refused(server.create_as(Some(node_user("n")), placed, false).await);
+    let not_mirrored = refused(server.create_as(Some(node_user("n")), placed).await);
     let sentence = "pods \"q\" is forbidden: pod does not have \"kubernetes.io/config.mirror\" annotation, node \"n\" can only create mirror pods";
     assert_eq!(not_mirrored, (403, sentence.into()));
 }
@@ -406,7 +420,7 @@ async fn namespaces_say_what_their_pods_may_do() {
         "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": hosted["spec"].clone()},
     }});
-    let (_, warnings) = server.create_as(None, deployment, false).await.expect("workloads are only warned of");
+    let (_, warnings) = server.create_as(None, deployment).await.expect("workloads are only warned of");
     assert_eq!(warnings, ["would violate PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)"]);
 }
 
@@ -416,12 +430,20 @@ async fn nobody_grants_what_they_do_not_hold() {
     let server = cluster.server("a").await;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
-    let refused = server.create_as(Some(person("eve")), role.clone(), false).await.expect_err("eve holds nothing");
+    // She may write roles, so that admission has the last word.
+    let writer = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "writer"},
+        "rules": [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["create"]}]});
+    server.create(writer).await.expect("a role");
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "eve"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
+    server.create(binding).await.expect("a binding");
+    let refused = server.create_as(Some(person("eve")), role.clone()).await.expect_err("eve holds nothing");
     assert_eq!(refused.code, 403);
     assert!(
         refused.message.contains("is attempting to grant RBAC permissions not currently held"),
         "{}",
         refused.message
     );
-    server.create(role).await.expect("the server may");
+    server.create(role).await.expect("an administrator may");
 }

@@ -145,7 +145,7 @@ async fn versions_are_converted_wherever_they_are_read_and_written() {
     let mut pieces = reply.into_body().into_data_stream();
     let mut seen = String::new();
     let read = async |seen: &mut String,
-                      pieces: &mut http_body_util::BodyDataStream<kube_apiserver::mount::Body>,
+                      pieces: &mut http_body_util::BodyDataStream<kube_apiserver::local::mount::Body>,
                       wanted: &str| {
         while !seen.contains(wanted) {
             let piece = tokio::time::timeout(Duration::from_secs(10), pieces.next()).await.expect("in time");

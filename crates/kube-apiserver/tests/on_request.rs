@@ -10,7 +10,7 @@ use bytes::Bytes;
 use component_base::features::Gates;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_apiserver::{Options, RuntimeConfig};
+use kube_apiserver::options::{Options, RuntimeConfig};
 use serde_json::{Value, json};
 use tower::Service;
 

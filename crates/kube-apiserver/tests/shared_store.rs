@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::Loopback;
 use machinery::codec::protobuf;
 use serde_json::{Value, json};
 use store::embedded::{Config as StoreConfig, EmbeddedStore};

@@ -37,6 +37,25 @@ pub fn trim_heap() -> bool {
     false
 }
 
+/// Starts the threads of jemalloc that give freed pages back to the kernel in time. Without them only a thread that allocates or frees
+/// does, for its own arena, so that after a burst a quiet process keeps what it had.
+#[cfg(feature = "jemalloc")]
+pub fn purge_in_background() -> io::Result<()> {
+    let mut on = true;
+    // SAFETY: the name ends with a zero byte, nothing is read, and what is written is a `bool` of the length that is given.
+    #[allow(unsafe_code)]
+    let code = unsafe {
+        tikv_jemalloc_sys::mallctl(
+            c"background_thread".as_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            (&raw mut on).cast(),
+            size_of::<bool>(),
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
 /// The parts of the program in memory that cannot be written to and are as they are in the file. What the loader has changed
 /// and then closed is not.
 fn unchanged(mappings: &str, program: &Path) -> Vec<(usize, usize)> {

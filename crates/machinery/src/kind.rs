@@ -1,11 +1,15 @@
 //! The entry of one kind in the table of kinds. Routes, discovery, storage, columns and tests are computed from it.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::field::Errors;
 use crate::names;
 use crate::node::Node;
+use crate::object::Meta;
 use crate::table::{Cell, Column};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,16 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// What DELETE without a propagation policy does with dependents.
     pub orphan_by_default: bool,
+    /// DELETE answers with the object that went, not with a Status.
+    pub delete_returns_object: bool,
+    /// Set for kinds that end gracefully: the seconds that an object has, where a request to delete it asks for so many.
+    pub grace_period: Option<fn(object: &Value, asked: Option<i64>) -> i64>,
+    /// What is said of an object whose deletion began without a grace period.
+    pub begin_deletion: fn(&mut Value),
+    /// Whether more than finalizers of its metadata keeps an object that is being deleted.
+    pub held: fn(&Value) -> bool,
+    /// Objects vanish some time after they were last written.
+    pub expires: bool,
     pub defaults: fn(&mut Value),
     /// Once, before an object is first stored: what the server sets or wipes.
     pub prepare_create: fn(&mut Value),
@@ -49,17 +63,40 @@ pub struct Kind {
     pub prepare_update: fn(new: &mut Value, old: &Value),
     /// The same for a write to `status`; `new` already has old's spec and protected metadata.
     pub prepare_status: fn(new: &mut Value, old: &Value),
+    /// After these, for kinds that record who writes or when.
+    pub sign: Option<fn(&mut Value, &Write)>,
     /// Fields that a write to `status` neither changes nor owns.
     pub status_keeps: &'static [&'static str],
+    /// The same for fields of the metadata.
+    pub status_keeps_metadata: &'static [&'static str],
+    /// Defaults of the status do not look at the rest of the object, so that a patch of the status need not, either.
+    pub status_alone: bool,
     pub validate: fn(&Node, &mut Errors),
     pub validate_update: fn(new: &Node, old: &Node, errors: &mut Errors),
     pub validate_status: fn(new: &Node, old: &Node, errors: &mut Errors),
+    /// Validation may compute for long, so it runs once, and not first without the paths to fields.
+    pub slow_validation: bool,
     /// Sentences for `Warning` headers.
     pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
     pub columns: &'static [Column],
     pub row: fn(&Value, Timestamp) -> Vec<Cell>,
+}
+
+/// What only the server knows of a write.
+pub struct Write<'a> {
+    /// None for a new object.
+    pub old: Option<&'a Value>,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    pub now: &'a str,
+    pub user: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
+    /// Where the request came from; nowhere where a part of the server's process asks.
+    pub source: Option<IpAddr>,
 }
 
 pub struct Subresource {
@@ -123,14 +160,25 @@ impl Kind {
         create_on_update: false,
         unconditional_update: true,
         orphan_by_default: false,
+        delete_returns_object: false,
+        grace_period: None,
+        begin_deletion: |object| {
+            object.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+        },
+        held: |_| false,
+        expires: false,
         defaults: |_| {},
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
+        sign: None,
         status_keeps: &["spec"],
+        status_keeps_metadata: &["ownerReferences", "finalizers"],
+        status_alone: false,
         validate: |_, _| {},
         validate_update: |_, _, _| {},
         validate_status: |_, _, _| {},
+        slow_validation: false,
         warnings: |_, _| Vec::new(),
         selectable: &[],
         columns: NAME_AND_AGE,

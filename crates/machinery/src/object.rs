@@ -69,20 +69,20 @@ pub fn child_mut<'a>(value: &'a mut Value, field: &str) -> &'a mut Map<String, V
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    let child = value.as_object_mut().expect("made a map above").entry(field).or_insert(Value::Null);
-    if !child.is_object() {
-        *child = Value::Object(Map::new());
+    let map = value.as_object_mut().expect("made a map above");
+    // The name is written out only where it is new: most often it is there.
+    if !map.get(field).is_some_and(Value::is_object) {
+        map.insert(field.to_owned(), Value::Object(Map::new()));
     }
-    child.as_object_mut().expect("made a map above")
+    map.get_mut(field).and_then(Value::as_object_mut).expect("made a map above")
 }
 
 /// Sets a field that is missing or null; what the user said stays.
 pub fn set_default(value: &mut Value, field: &str, default: impl Into<Value>) {
-    if let Some(map) = value.as_object_mut() {
-        let slot = map.entry(field).or_insert(Value::Null);
-        if slot.is_null() {
-            *slot = default.into();
-        }
+    if let Some(map) = value.as_object_mut()
+        && map.get(field).is_none_or(Value::is_null)
+    {
+        map.insert(field.to_owned(), default.into());
     }
 }
 

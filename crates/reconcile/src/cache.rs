@@ -410,7 +410,7 @@ impl<K: Kind> Taker for Filling<K> {
             }
             Change::Listed(text) | Change::Put(text) | Change::Gone(text) => (text, change),
         };
-        let mut object: K = match crate::decode::decode(text) {
+        let mut object: K = match crate::decode::decode(text, slim::keep::<K>(self.whole)) {
             // What cannot be read is gone all the same: kept, it would be served for ever.
             Err(_) if matches!(whole, Change::Gone(_)) => return self.gone(&crate::decode::metadata(text)?),
             decoded => decoded?,

@@ -3,46 +3,25 @@
 //! Go reads a time that is null or not there as its zero. Our types insist on the time of a condition, and an object that
 //! cannot be read is lost to everyone: a Service whose condition has no time would not be served.
 
-use std::ops::Range;
+mod trim;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::codec::Skim;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use trim::Keep;
+
 /// Go's zero time, as it is written where it must be.
 const ZERO: &str = "0001-01-01T00:00:00Z";
 
-/// Decodes an object without its managed fields: they are half of many objects' text, no component reads them of what it watches, and
-/// as trees of values they were a seventh of what a scheduled pod cost the whole server.
-pub(crate) fn decode<K: DeserializeOwned>(text: &str) -> serde_json::Result<K> {
-    match managed_fields(text) {
-        Some(place) => decode_whole(&[&text[..place.start], "null", &text[place.end..]].concat()),
+/// Decodes as much of an object as its copy keeps. Managed fields, as trees of values, were a seventh of what a scheduled pod cost the
+/// whole server.
+pub(crate) fn decode<K: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<K> {
+    match trim::trim(text, keep) {
+        Some(rest) => decode_whole(&rest),
         None => decode_whole(text),
     }
-}
-
-/// Where the value of `metadata.managedFields` stands; nothing where it is empty, or the text is unusual.
-fn managed_fields(text: &str) -> Option<Range<usize>> {
-    let mut found = None;
-    let mut members_of_metadata = |value: &mut Skim<'_>, name: &[u8]| {
-        if name != b"managedFields" {
-            return value.skip();
-        }
-        let start = value.at();
-        value.skip()?;
-        found = Some(start..value.at());
-        // What follows is for the decoder.
-        None
-    };
-    Skim::whole(text.as_bytes(), |skim| {
-        skim.members(|value, name| match name {
-            b"metadata" => value.members(&mut members_of_metadata),
-            _ => value.skip(),
-        })
-    });
-    found
 }
 
 fn decode_whole<K: DeserializeOwned>(text: &str) -> serde_json::Result<K> {
@@ -108,12 +87,13 @@ mod tests {
             let mut condition = json!({"type": "A", "status": "True", "reason": "R", "message": ""});
             condition.as_object_mut().unwrap().extend(time.as_object().unwrap().clone());
             let status = json!({"status": {"conditions": [condition]}});
-            let service: Service = decode(&status.to_string()).unwrap();
+            let service: Service = decode(&status.to_string(), Keep::Whole).unwrap();
             let conditions = service.status.unwrap().conditions.unwrap();
             assert_eq!(serde_json::to_value(&conditions[0].last_transition_time).unwrap(), json!(ZERO));
-            decode::<PodDisruptionBudget>(&status.to_string()).unwrap();
+            decode::<PodDisruptionBudget>(&status.to_string(), Keep::Whole).unwrap();
             let device = json!({"driver": "d", "pool": "p", "device": "x", "conditions": [condition]});
-            decode::<ResourceClaim>(&json!({"spec": {}, "status": {"devices": [device]}}).to_string()).unwrap();
+            decode::<ResourceClaim>(&json!({"spec": {}, "status": {"devices": [device]}}).to_string(), Keep::Whole)
+                .unwrap();
         }
     }
 
@@ -127,24 +107,25 @@ mod tests {
             r#"{"metadata":{"managedFields":null,"name":"p"}}"#,
             r#"{"metadata":{"name":"p"}}"#,
         ];
-        for text in texts {
+        for (text, keep) in texts.iter().flat_map(|text| [(text, Keep::Whole), (text, Keep::SlimPod)]) {
             let text = text.replace('@', managed);
             let mut expected: Pod = serde_json::from_str(&text).unwrap();
             expected.metadata.managed_fields = None;
-            assert_eq!(decode::<Pod>(&text).unwrap(), expected, "{text}");
+            assert_eq!(decode::<Pod>(&text, keep).unwrap(), expected, "{text}");
         }
-        let escaped: Pod = decode(r#"{"metadata":{"managed\u0046ields":[{"manager":"m"}],"name":"p"}}"#).unwrap();
+        let escaped: Pod =
+            decode(r#"{"metadata":{"managed\u0046ields":[{"manager":"m"}],"name":"p"}}"#, Keep::Whole).unwrap();
         assert_eq!(escaped.metadata.name.as_deref(), Some("p"));
-        assert!(decode::<Pod>(r#"{"metadata":{"managedFields":[],"name":1}}"#).is_err());
-        assert!(decode::<Pod>(r#"{"metadata":{"managedFields":[1,]}}"#).is_err());
+        assert!(decode::<Pod>(r#"{"metadata":{"managedFields":[],"name":1}}"#, Keep::Whole).is_err());
+        assert!(decode::<Pod>(r#"{"metadata":{"managedFields":[1,]}}"#, Keep::Whole).is_err());
     }
 
     #[test]
     fn what_is_wrong_otherwise_stays_wrong() {
-        let error = decode::<Pod>(r#"{"spec": {"containers": 1}}"#).unwrap_err();
+        let error = decode::<Pod>(r#"{"spec": {"containers": 1}}"#, Keep::Whole).unwrap_err();
         assert!(error.to_string().contains("line 1"), "the error of the text itself: {error}");
-        assert!(decode::<Pod>("{").is_err());
+        assert!(decode::<Pod>("{", Keep::Whole).is_err());
         let late = json!({"status": {"conditions": [{"lastTransitionTime": "soon"}]}});
-        assert!(decode::<Service>(&late.to_string()).is_err());
+        assert!(decode::<Service>(&late.to_string(), Keep::Whole).is_err());
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tasks::Boxed;
 
+use crate::decode::Keep;
 use crate::watch::{Change, Taker, Watched, follow};
 
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl<K: Resource + DeserializeOwned + Send> Taker for Queue<K> {
             Change::Put(text) => (Seen::Put, text),
             Change::Gone(text) => (Seen::Gone, text),
         };
-        let object: K = crate::decode::decode(text)?;
+        let object: K = crate::decode::decode(text, Keep::Whole)?;
         let revision = object.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
         self.put(seen(object))?;
         Ok(revision.unwrap_or(0))

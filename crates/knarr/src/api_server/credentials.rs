@@ -55,7 +55,7 @@ pub struct Flags {
 
 impl Flags {
     /// As `/flagz` shows them.
-    pub fn flags(&self) -> kube_apiserver::Flags {
+    pub fn flags(&self) -> kube_apiserver::options::Flags {
         let one = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let keys: Vec<String> = self.service_account_key_file.iter().map(|path| path.display().to_string()).collect();
         let flags = [

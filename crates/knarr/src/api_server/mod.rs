@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::ArgAction::Set;
-use kube_apiserver::app::Clock;
+use kube_apiserver::Clock;
 use kube_apiserver::authn::FrontProxy;
 use kube_apiserver::authz::Mode;
-use kube_apiserver::{Credentials, ExternalCredentials, Options};
+use kube_apiserver::options::Options;
+use kube_apiserver::{Credentials, ExternalCredentials};
 use reconcile::Shutdown;
 use store::Store;
 use store::prefixed::Prefixed;
@@ -103,7 +104,7 @@ pub struct Flags {
     egress_selector_config_file: Option<PathBuf>,
     /// What `/flagz` shows besides what the server says itself.
     #[arg(skip)]
-    pub shown: kube_apiserver::Flags,
+    pub shown: kube_apiserver::options::Flags,
 }
 
 /// Until it is told to stop.
@@ -193,7 +194,7 @@ impl Flags {
     }
 
     /// Which files are used, as `/flagz` shows them.
-    fn file_flags(&self) -> kube_apiserver::Flags {
+    fn file_flags(&self) -> kube_apiserver::options::Flags {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let mut flags = self.shown.clone();
         flags.extend(self.credentials.flags());
@@ -209,7 +210,7 @@ impl Flags {
 
     fn options(&self) -> anyhow::Result<Options> {
         ensure!(self.identity.names_issuer(), "service-account-issuer is a required flag");
-        self.egress_selector_config_file.as_deref().map(kube_apiserver::egress::check).transpose()?;
+        self.egress_selector_config_file.as_deref().map(kube_apiserver::options::check_egress).transpose()?;
         let base = Options {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             allow_privileged: self.allow_privileged,

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
-use kube_apiserver::app::App;
 use kube_apiserver::authn::User;
 use kube_apiserver::authz::{Attributes, forbidden};
+use kube_apiserver::local::App;
 use kube_scheduler::cycle::Questions;
 use kube_scheduler::framework::{Refusal, View};
 use kube_scheduler::objects::Objects;
@@ -150,7 +150,7 @@ impl dashboard::Revisions for History {
         if !decision.is_allowed() {
             return Err(forbidden(&attributes, decision.reason()));
         }
-        kube_apiserver::revisions_of(
+        kube_apiserver::local::revisions_of(
             &self.app,
             (&object.group, &object.version, &object.resource),
             &object.namespace,

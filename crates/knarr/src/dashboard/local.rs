@@ -15,10 +15,10 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube_apiserver::app::App;
 use kube_apiserver::authn::{ANONYMOUS, User};
-use kube_apiserver::loopback::Loopback;
-use kube_apiserver::mount::{self, Peer, Reply, Sent};
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
+use kube_apiserver::local::mount::{self, Peer, Reply, Sent};
 use machinery::status::Status;
 use reconcile::{Caches, Shutdown};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub struct Config<'a> {
 /// Serves it from now on.
 pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> anyhow::Result<()> {
     for object in permissions() {
-        let made = kube_apiserver::bootstrap::ensure(app, object).await;
+        let made = kube_apiserver::local::ensure(app, object).await;
         made.map_err(|status| anyhow::anyhow!("create role of the dashboard: {}", status.message))?;
     }
     let service = format!("kubernetes.default.svc.{}", config.cluster_domain);

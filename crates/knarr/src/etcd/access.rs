@@ -23,7 +23,7 @@ pub struct Access {
 
 impl Access {
     /// As `/flagz` shows it; nothing where no etcd is used.
-    pub fn flags(&self) -> kube_apiserver::Flags {
+    pub fn flags(&self) -> kube_apiserver::options::Flags {
         if self.servers.is_empty() {
             return Default::default();
         }

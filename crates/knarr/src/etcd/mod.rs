@@ -91,7 +91,7 @@ impl Config {
 }
 
 /// How the server reaches its own member, as `/flagz` shows it.
-pub fn flags(data_dir: &Path, servers: &[String]) -> kube_apiserver::Flags {
+pub fn flags(data_dir: &Path, servers: &[String]) -> kube_apiserver::options::Flags {
     let [authority, certificate, key] = certificates::files(data_dir).map(|file| file.display().to_string());
     let flags = [
         ("etcd-servers", servers.join(",")),

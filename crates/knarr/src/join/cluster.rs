@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
-use kube_apiserver::app::App;
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
 use kube_controller_manager::node_key;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Re
     objects.push(cluster_info(publication.authority, publication.url));
     for object in objects {
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
-        let made = kube_apiserver::bootstrap::ensure(app, object).await;
+        let made = kube_apiserver::local::ensure(app, object).await;
         made.map_err(|status| anyhow::anyhow!("create {name}: {}", status.message))?;
     }
     let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
@@ -243,7 +243,7 @@ fn permissions() -> Vec<Value> {
             "knarr:node-network",
             json!([
                 {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": [kube_apiserver::REDUCED_GROUP], "resources": ["podaddresses", "nodeaddresses"], "verbs": ["list", "watch"]},
+                {"apiGroups": [kube_apiserver::local::REDUCED_GROUP], "resources": ["podaddresses", "nodeaddresses"], "verbs": ["list", "watch"]},
                 {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
                 {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies", "servicecidrs"], "verbs": ["get", "list", "watch"]},
             ]),

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use kube_apiserver::app::Clock;
-use kube_apiserver::{Credentials, Managed, Options};
+use kube_apiserver::Clock;
+use kube_apiserver::options::Options;
+use kube_apiserver::{Credentials, Managed};
 
 use super::Flags;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component_base::tasks;
-use kube_apiserver::app::App;
+use kube_apiserver::local::App;
 use tokio_util::sync::CancellationToken;
 
 use super::Server;

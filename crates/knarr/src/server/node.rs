@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use component_base::tasks;
-use kube_apiserver::app::Advertised;
+use kube_apiserver::local::Advertised;
 use kubelet::node::addresses::Addresses;
 use reconcile::Cluster;
 

@@ -144,7 +144,7 @@ impl DisabledBy {
 }
 
 async fn make_storage_class(server: &mut Server) -> anyhow::Result<()> {
-    let made = kube_apiserver::bootstrap::ensure(&server.api.app, crate::local_storage::class()).await;
+    let made = kube_apiserver::local::ensure(&server.api.app, crate::local_storage::class()).await;
     made.map_err(|status| anyhow::anyhow!("create StorageClass of local storage: {}", status.message))
 }
 
@@ -153,7 +153,7 @@ async fn make_dns_objects(server: &mut Server) -> anyhow::Result<()> {
     let flags = &server.flags;
     for object in crate::dns::objects(&flags.node.cluster_dns(&flags.service_cidr)) {
         let kind = object["kind"].clone();
-        if let Err(status) = kube_apiserver::bootstrap::ensure(&server.api.app, object).await {
+        if let Err(status) = kube_apiserver::local::ensure(&server.api.app, object).await {
             tracing::error!(%kind, error = status.message, "cannot create DNS object");
         }
     }
@@ -241,7 +241,7 @@ async fn start_dns(server: &mut Server) -> anyhow::Result<()> {
 
 async fn start_ingress(server: &mut Server) -> anyhow::Result<()> {
     for object in crate::ingress::permissions() {
-        let made = kube_apiserver::bootstrap::ensure(&server.api.app, object).await;
+        let made = kube_apiserver::local::ensure(&server.api.app, object).await;
         made.map_err(|status| anyhow::anyhow!("create role of ingress: {}", status.message))?;
     }
     let (flags, cluster) = (&server.flags, server.local.ingress_cluster());

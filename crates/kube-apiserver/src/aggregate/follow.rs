@@ -20,7 +20,7 @@ use super::local::{self, Next};
 use super::{GROUP, Handler, PLURAL, Remote, Route, Way, connect, describe};
 use crate::app::App;
 use crate::call::Call;
-use crate::resources::decode_stored;
+use crate::conversion::decode_stored;
 use crate::verbs::delete;
 use crate::write::{self, Owner, Part, Update};
 
@@ -267,7 +267,7 @@ impl Follower {
         let owner = Owner::Update(MANAGER.into());
         let outcome = match (next, wanted) {
             (Next::Create, Some(wanted)) => {
-                let created = write::create(&call, &call.resource, "", wanted.clone(), &owner, false).await;
+                let created = write::create_own(&call, wanted.clone(), &owner).await;
                 created.map(|_| ())
             }
             (Next::Update, Some(wanted)) => {

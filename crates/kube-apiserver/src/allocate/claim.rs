@@ -50,7 +50,7 @@ pub async fn take(app: &Arc<App>, claim: &Claim, holder: &Holder) -> Result<bool
             let call = Call::internal(app, &object)?;
             let owner = Owner::Update("kube-apiserver".into());
             // Boxed: writing a Service leads here, and writing an IPAddress would lead to writing a Service.
-            match Box::pin(write::create(&call, &call.resource, "", object, &owner, false)).await {
+            match Box::pin(write::create_own(&call, object, &owner)).await {
                 Ok(_) => Ok(true),
                 Err(status) if status.reason == "AlreadyExists" => Ok(false),
                 Err(status) => Err(status),

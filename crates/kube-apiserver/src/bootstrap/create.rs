@@ -64,7 +64,7 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
     };
     let key = resource.key(&namespace, &name)?;
     if resource.state()?.get(&key).is_none() {
-        match write::create(&call, &resource, &namespace, wanted.clone(), &owner, false).await {
+        match write::create_own(&call, wanted.clone(), &owner).await {
             // Another server was faster; its object is as good as ours.
             Err(status) if status.reason == "AlreadyExists" => {}
             outcome => return outcome.map(|_| ()),

@@ -20,7 +20,8 @@ use super::status::{self, Taken};
 use super::{cleanup, definition};
 use crate::app::App;
 use crate::call::Call;
-use crate::resources::{Resource, decode_stored};
+use crate::conversion::decode_stored;
+use crate::resources::Resource;
 use crate::write::{self, Owner, Part, Update};
 
 /// How many changes of definitions are taken at once: the table is made anew once for all of them.
@@ -318,7 +319,8 @@ fn group_of(definition: &Value) -> String {
 
 /// Objects written from a while after a change of schema on are sent as they are stored.
 fn trust_later(app: &Arc<App>, resources: &[Arc<Resource>]) {
-    let weak: Vec<_> = resources.iter().filter(|resource| !resource.as_stored(u64::MAX)).map(Arc::downgrade).collect();
+    let weak: Vec<_> =
+        resources.iter().filter(|resource| !resource.conversion.as_stored(u64::MAX)).map(Arc::downgrade).collect();
     if weak.is_empty() {
         return;
     }

@@ -82,7 +82,7 @@ pub(super) async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, S
     let no_such_path = if kind.namespaced() {
         everywhere && (named || (call.resource.custom.is_some() && !matches!(target.verb, Verb::List | Verb::Watch)))
     } else {
-        !everywhere && kind.plural != "namespaces"
+        target.in_namespace()
     };
     if no_such_path {
         return Err(Status::no_such_resource());

@@ -22,7 +22,8 @@ pub(crate) async fn create_by_body(call: &Call, body: Bytes) -> Result<Reply, St
 
 pub async fn create(call: &Call, name: &str, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.core.v1.Binding").ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "", version: "v1", kind: "Binding", shape, custom: None, packed: false };
+    let expected =
+        Expected { group: "", version: "v1", kind: "Binding", shape, defaults: |_| {}, custom: None, packed: false };
     let strictness = call.strictness("CreateOptions")?;
     let binding = decode_as(call, &expected, &body, strictness)?;
     if !binding.name().is_empty() && binding.name() != name {

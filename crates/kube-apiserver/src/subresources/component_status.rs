@@ -75,7 +75,7 @@ fn renewed_recently(call: &Call, name: &str) -> bool {
     let Some(leases) = table.get("coordination.k8s.io", "v1", "leases") else { return false };
     let Ok(key) = leases.key("kube-system", name) else { return false };
     let Some(item) = leases.state.as_ref().and_then(|state| state.get(&key)) else { return false };
-    let Ok(lease) = leases.decode(&item) else { return false };
+    let Ok(lease) = leases.conversion.decode(&item) else { return false };
     let renewed =
         lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
     let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);

@@ -15,7 +15,15 @@ use crate::write::{self, Owner, Part, Update, store_status};
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape, custom: None, packed: false };
+    let expected = Expected {
+        group: "policy",
+        version: "v1",
+        kind: "Eviction",
+        shape,
+        defaults: |_| {},
+        custom: None,
+        packed: false,
+    };
     let strictness = call.strictness("CreateOptions")?;
     let mut eviction = decode_as(call, &expected, &body, strictness)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
@@ -28,7 +36,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let key = call.resource.key(namespace, name)?;
     let item =
         call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
-    let pod = call.resource.decode(&item)?;
+    let pod = call.resource.conversion.decode(&item)?;
     let asked = admission::Request::create_of(call, &call.resource, &pod, "eviction", options.dry_run);
     call.app.admission.mutate_sent(&asked, &mut eviction).await?;
     call.app.admission.validate(&asked, Some(&eviction)).await?;

@@ -17,7 +17,6 @@ pub async fn write(call: &Call, subresource: &'static str, verb: Verb, body: Byt
     let proposal = Proposal::read(call, verb, &body)?;
     let change = |current: &Value| {
         let mut next = proposal.of(call, current)?;
-        write::default(&call.resource, &mut next);
         match subresource {
             "resize" => api::core::pod::subresources::prepare_resize(&mut next, current),
             _ => api::core::pod::subresources::prepare_ephemeral_containers(&mut next, current),

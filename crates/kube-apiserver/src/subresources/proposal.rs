@@ -39,7 +39,7 @@ impl Proposal {
             Content::Whole(object) => return Ok(object.clone()),
             Content::Patch(patch) => patch,
         };
-        let mut next = patch.apply(call.resource.shape(), current)?;
+        let mut next = patch.apply(call.resource.shape(), current.clone())?;
         let expected = Expected::of(&call.resource);
         decode::typed(&mut next, &expected, Default::default(), self.strictness, &mut |text| call.warn(text))?;
         Ok(next)

@@ -10,12 +10,10 @@ use crate::authn::User;
 use crate::authz::{Attributes, Decision};
 use crate::call::{Call, decode_object};
 use crate::respond::{self, Reply};
-use crate::write;
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let mut review = decode_object(call, &call.resource, &body, call.strictness("CreateOptions")?)?;
     call.dry_run("CreateOptions")?;
-    write::default(&call.resource, &mut review);
     let mut errors = Errors::default();
     (call.resource.kind.validate)(&Node::root(&review), &mut errors);
     if !errors.is_empty() {

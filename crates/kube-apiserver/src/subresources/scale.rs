@@ -8,8 +8,9 @@ use machinery::status::Status;
 use serde_json::{Map, Value, json};
 
 use crate::call::{Call, Strictness, decode_as};
+use crate::conversion::decode_stored;
 use crate::decode::{self, Expected};
-use crate::resources::{Resource, decode_stored};
+use crate::resources::Resource;
 use crate::respond::{self, Reply};
 use crate::verbs::patch::{self, PatchBody};
 use crate::write::{self, Owner, Part, Stored, Update, store_status};
@@ -28,7 +29,7 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
     let item =
         resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
     let stored = decode_stored(&item.value, item.revision.0).map_err(|why| write::undecodable(&key, &why))?;
-    let object = resource.show(&call.app, stored).await?;
+    let object = resource.conversion.show(&call.app, stored).await?;
     Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 
@@ -47,7 +48,7 @@ pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let strictness = call.strictness("PatchOptions")?;
     write(call, "PatchOptions", |current| {
         let shape = expected()?;
-        let mut next = patch.apply(shape.shape, current)?;
+        let mut next = patch.apply(shape.shape, current.clone())?;
         decode::typed(&mut next, &shape, Default::default(), strictness, &mut |warning| call.warn(warning))?;
         Ok(next)
     })
@@ -89,7 +90,6 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
             machinery::codec::unpack(&mut next);
         }
         decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
-        write::default(resource, &mut next);
         Ok(next)
     })
     .await?;
@@ -143,14 +143,22 @@ async fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
     if let Some(revision) = stored.revision {
         object.meta_mut().insert("resourceVersion".into(), revision.to_string().into());
     }
-    let object = call.resource.show(&call.app, object).await?;
+    let object = call.resource.conversion.show(&call.app, object).await?;
     Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 
 pub fn expected() -> Result<Expected<'static>, Status> {
     let shape =
         api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
-    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape, custom: None, packed: false })
+    Ok(Expected {
+        group: "autoscaling",
+        version: "v1",
+        kind: "Scale",
+        shape,
+        defaults: |_| {},
+        custom: None,
+        packed: false,
+    })
 }
 
 fn paths(resource: &Resource) -> Result<Paths, Status> {

@@ -29,6 +29,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         version: "v1",
         kind: "TokenRequest",
         shape,
+        defaults: |_| {},
         custom: None,
         packed: false,
     };

@@ -15,9 +15,10 @@ use crate::admission;
 use crate::allocate;
 use crate::app::stamp;
 use crate::call::Call;
+use crate::conversion::decode_stored;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
-use crate::resources::{Resource, decode_for_write, decode_stored};
+use crate::resources::Resource;
 use crate::respond::{self, Reply};
 use crate::verbs::list::list_item;
 use crate::verbs::list_body;
@@ -50,9 +51,9 @@ pub async fn delete(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     match one(call, namespace, name, &options).await? {
         Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)).await,
-        Outcome::Gone(mut object) if returns_object(&call.resource) => {
+        Outcome::Gone(mut object) if call.resource.kind.delete_returns_object => {
             machinery::codec::unpack(&mut object);
-            respond::object(call, &call.resource, 200, call.resource.show(&call.app, object).await?)
+            respond::object(call, &call.resource, 200, call.resource.conversion.show(&call.app, object).await?)
         }
         Outcome::Gone(object) => Ok(respond::deleted(call, &call.resource, name, object.uid())),
     }
@@ -93,14 +94,14 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
     if let Some(newest) = newest {
         write::wait_for_cache(call, newest).await;
     }
-    let as_stored = items.iter().all(|item| resource.as_stored(item.revision.0));
+    let as_stored = items.iter().all(|item| resource.conversion.as_stored(item.revision.0));
     if as_stored && call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty {
         let meta = json!({"resourceVersion": snapshot.revision.to_string()});
         return Ok(list_body::json(call, &meta, items));
     }
     let shown = async {
         let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
-        resource.show_all(&call.app, decoded).await
+        resource.conversion.show_all(&call.app, decoded).await
     };
     let objects = call.app.offload.run(shown).await?.into_iter();
     let objects: Vec<Value> = objects.map(|object| list_item(resource, object)).collect();
@@ -137,7 +138,8 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
         let Some((value, revision)) = &current else {
             return Err(write::missing(resource, key, name));
         };
-        let old = decode_for_write(resource, value, revision.0).map_err(|why| write::undecodable(key, &why))?;
+        let old =
+            resource.conversion.decode_for_write(value, revision.0).map_err(|why| write::undecodable(key, &why))?;
         check_preconditions(resource, name, &old, options)?;
         let mut request = admission::Request::delete(call, resource, &old, options.dry_run);
         request.options = Some(options.to_value());
@@ -147,8 +149,8 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
         let mark = match &next {
             Next::Unchanged => return Ok((Outcome::Marked(value.clone(), revision.0), None)),
             Next::Mark(object) => Some(encode(object)),
-            // Watchers see a pod end before it is gone, also when it goes at once, as upstream.
-            Next::Delete(object) => (is_pod(resource) && *object != old).then(|| encode(object)),
+            // Watchers see what ends gracefully end before it is gone, also when it goes at once, as upstream.
+            Next::Delete(object) => (ends_gracefully(resource) && *object != old).then(|| encode(object)),
         };
         let written = match (&next, mark.clone()) {
             _ if options.dry_run => None,
@@ -171,14 +173,14 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
         let outcome = match next {
             Next::Unchanged => unreachable!("answered above"),
             Next::Mark(_) => Outcome::Marked(mark.unwrap_or_default(), written.unwrap_or(*revision).0),
-            // Only pods show the marks of a deletion that took place at once.
+            // Only what ends gracefully shows the marks of a deletion that took place at once.
             Next::Delete(object) => {
                 if let Some(written) = written.filter(|_| allocate::is_service(resource)) {
                     // Who repairs claims must not find the Service any more when its own are free.
                     write::wait_for_cache(call, written).await;
                     allocate::release(app, resource, &old).await;
                 }
-                Outcome::Gone(if is_pod(resource) { object } else { old })
+                Outcome::Gone(if ends_gracefully(resource) { object } else { old })
             }
         };
         return Ok((outcome, written));
@@ -197,7 +199,7 @@ enum Next {
 fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -> Next {
     let mut new = old.clone();
     set_finalizers(resource, &mut new, options);
-    let grace = grace_period(resource, old, options);
+    let grace = resource.kind.grace_period.map_or(0, |period| period(old, options.grace_period_seconds));
     let deleting = old.is_deleting();
     if grace == 0 {
         if !deleting {
@@ -205,12 +207,8 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
             new.meta_mut().insert("deletionTimestamp".into(), stamp(now).into());
             bump_generation(&mut new);
         }
-        // Namespaces end by their finalizers and have no grace period.
-        if !is_namespace(resource) {
-            new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
-        }
-        begin_termination(resource, &mut new);
-        return if write::ends(&new) {
+        (resource.kind.begin_deletion)(&mut new);
+        return if write::ends(resource, &new) {
             Next::Delete(new)
         } else if new == *old {
             Next::Unchanged
@@ -236,36 +234,8 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
     Next::Mark(new)
 }
 
-/// Only pods end gracefully; one that runs nowhere, or has ended, goes at once.
-fn grace_period(resource: &Resource, old: &Value, options: &Options) -> i64 {
-    if !is_pod(resource) {
-        return 0;
-    }
-    let unscheduled = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
-    let ended = matches!(old.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
-    if unscheduled || ended {
-        return 0;
-    }
-    let own = old.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    match options.grace_period_seconds.unwrap_or(own) {
-        // Upstream reads a negative period as one second.
-        negative if negative < 0 => 1,
-        seconds => seconds,
-    }
-}
-
-fn begin_termination(resource: &Resource, new: &mut Value) {
-    if is_namespace(resource) {
-        new["status"]["phase"] = "Terminating".into();
-    }
-}
-
-fn is_pod(resource: &Resource) -> bool {
-    resource.kind.kind == "Pod" && resource.kind.group.is_empty()
-}
-
-fn is_namespace(resource: &Resource) -> bool {
-    resource.kind.kind == "Namespace" && resource.kind.group.is_empty()
+fn ends_gracefully(resource: &Resource) -> bool {
+    resource.kind.grace_period.is_some()
 }
 
 fn bump_generation(object: &mut Value) {
@@ -322,20 +292,6 @@ fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &O
         }
     }
     Ok(())
-}
-
-/// Kinds whose delete answers with the object rather than a Status, as upstream.
-fn returns_object(resource: &Resource) -> bool {
-    const KINDS: &[&str] = &[
-        "pods",
-        "services",
-        "serviceaccounts",
-        "podtemplates",
-        "resourcequotas",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-    ];
-    resource.kind.group.is_empty() && KINDS.contains(&resource.kind.plural)
 }
 
 impl Options {

@@ -18,10 +18,11 @@ use super::get::{REVISION_TIMEOUT, revision};
 use super::list_body;
 use crate::body::Body;
 use crate::call::Call;
+use crate::conversion::decode_stored;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
 use crate::offload::HEAVY_BYTES;
-use crate::resources::{Resource, decode_stored};
+use crate::resources::Resource;
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 use crate::transcode::Transcoding;
@@ -262,7 +263,7 @@ async fn answer(
         meta.insert("remainingItemCount".into(), remaining.into());
     }
     let meta = Value::Object(meta);
-    let as_stored = page.items.iter().all(|item| resource.as_stored(item.revision.0));
+    let as_stored = page.items.iter().all(|item| resource.conversion.as_stored(item.revision.0));
     let bytes: usize = page.items.iter().map(|item| item.value.len()).sum();
     if as_stored && call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty {
         return Ok(list_body::json(call, &meta, page.items));
@@ -282,10 +283,10 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
     let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
     // One object that cannot be decoded does not break a list; the cache has reported it by key.
     let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
-    let mut objects: Box<dyn Iterator<Item = Value> + Send> = if resource.converts() {
-        Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter())
+    let mut objects: Box<dyn Iterator<Item = Value> + Send> = if resource.conversion.asks_others() {
+        Box::new(resource.conversion.show_all(&call.app, decoded.collect()).await?.into_iter())
     } else {
-        Box::new(decoded.map(|object| resource.to_requested(object)))
+        Box::new(decoded.map(|object| resource.conversion.to_requested(object)))
     };
     let version = call.answer.meta_version;
     let (include, now) = (Include::from(&call.query), call.app.clock.now());

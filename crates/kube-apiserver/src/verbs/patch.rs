@@ -28,7 +28,7 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let stored = write::update(Update { call, resource, namespace, name, part, owner: &owner, dry_run }, |current| {
-        patched(call, &patch, current, strictness)
+        patched(call, &patch, current, strictness, part)
     });
     let stored = stored.await?;
     respond::stored(call, resource, 200, &stored.value, stored.revision).await
@@ -95,8 +95,18 @@ impl PatchBody {
         }
     }
 
-    pub fn apply(&self, shape: TypeRef, current: &Value) -> Result<Value, Status> {
-        let mut next = current.clone();
+    /// Whether it changes nothing but these fields of the object, and has no directive about others.
+    fn is_about(&self, fields: &[&str]) -> bool {
+        match &self.operations {
+            Operations::Json(_) => false,
+            Operations::Merge(patch) | Operations::Strategic(patch) => {
+                patch.as_object().is_some_and(|patch| patch.keys().all(|field| fields.contains(&field.as_str())))
+            }
+        }
+    }
+
+    /// What becomes of the object.
+    pub fn apply(&self, shape: TypeRef, mut next: Value) -> Result<Value, Status> {
         let unpacked = self.looks_inside && codec::unpack(&mut next);
         match &self.operations {
             Operations::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
@@ -113,16 +123,15 @@ impl PatchBody {
 
     /// The object as the patch leaves it, as text.
     fn outcome(&self, shape: TypeRef, current: &Value) -> String {
-        let mut next = self.apply(shape, current).unwrap_or_default();
+        let mut next = self.apply(shape, current.clone()).unwrap_or_default();
         codec::unpack(&mut next);
         next.to_string()
     }
 }
 
-/// Letters may be written by number.
+/// Letters may be written by number, and what is no text may mean anything.
 fn mentions_managed_fields(body: &[u8]) -> bool {
-    let has = |text: &[u8]| body.windows(text.len()).any(|part| part == text);
-    has(b"managedFields") || has(b"\\u")
+    str::from_utf8(body).map_or(true, |text| text.contains("managedFields") || text.contains("\\u"))
 }
 
 fn names_all_metadata(patch: &Value) -> bool {
@@ -140,11 +149,21 @@ fn json_body(body: &[u8]) -> Result<Decoded, Status> {
     }
 }
 
-fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictness) -> Result<Value, Status> {
+fn patched(
+    call: &Call,
+    patch: &PatchBody,
+    current: &Value,
+    strictness: Strictness,
+    part: Part,
+) -> Result<Value, Status> {
     let resource = &call.resource;
-    let mut next = patch.apply(resource.shape(), current)?;
-    if next == *current && patch.faults.is_empty() {
-        return Ok(next);
+    // A pod's specification is most of it, and no write to the status changes it: it is not brought into shape again to be dropped.
+    let alone = part == Part::Status && resource.kind.status_alone && patch.is_about(&BESIDE_SPEC);
+    let before = if alone { only(current, &BESIDE_SPEC) } else { current.clone() };
+    let mut next = patch.apply(resource.shape(), before)?;
+    let unchanged = if alone { same(&next, current, &BESIDE_SPEC) } else { next == *current };
+    if unchanged && patch.faults.is_empty() {
+        return Ok(if alone { current.clone() } else { next });
     }
     check_kept(call, &next, current)?;
     write::check_namespace(resource, current.namespace(), &mut next)?;
@@ -162,8 +181,31 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
             Status::invalid("", "", "", &errors)
         },
     )?;
-    write::default(resource, &mut next);
+    if alone {
+        take_others(&mut next, current, &BESIDE_SPEC);
+    }
     Ok(next)
+}
+
+/// What a patch of the status may speak of without touching anything that the status does not belong to.
+const BESIDE_SPEC: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// The object with these fields alone.
+fn only(object: &Value, fields: &[&str]) -> Value {
+    let member = |field: &&str| Some(((*field).to_owned(), object.get(*field)?.clone()));
+    Value::Object(fields.iter().filter_map(member).collect())
+}
+
+fn same(left: &Value, right: &Value, fields: &[&str]) -> bool {
+    fields.iter().all(|field| left.get(field) == right.get(field))
+}
+
+/// Gives the object all other fields of that one.
+fn take_others(object: &mut Value, from: &Value, fields: &[&str]) {
+    let (Some(object), Some(from)) = (object.as_object_mut(), from.as_object()) else { return };
+    object.retain(|field, _| fields.contains(&field.as_str()));
+    let others = from.iter().filter(|(field, _)| !fields.contains(&field.as_str()));
+    object.extend(others.map(|(field, value)| (field.clone(), value.clone())));
 }
 
 /// A patch cannot turn an object into another one.
@@ -229,7 +271,6 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         }
         // Merging can leave what decoding would drop.
         decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
-        write::default(resource, &mut next);
         Ok(next)
     };
     let stored =

@@ -19,7 +19,6 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
     let read = |strictness| {
         let mut object = decode_object(call, resource, &body, strictness)?;
         check_identity(call, &mut object)?;
-        write::default(resource, &mut object);
         Ok(object)
     };
     let object: Value = read(strictness)?;

@@ -18,9 +18,10 @@ use super::get::REVISION_TIMEOUT;
 use super::watch_options::{Begin, Options};
 use crate::body::Body;
 use crate::call::Call;
+use crate::conversion::decode_stored;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
-use crate::resources::{Resource, decode_stored};
+use crate::resources::Resource;
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 use crate::transcode::Transcoding;
@@ -65,7 +66,9 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     // A token of its own: thousands of watches that look at one would wait for each other.
     let stopping = call.app.health.stopping.child_token();
     let ahead = match &initial {
-        Some((items, _)) if call.resource.converts() => call.app.offload.run(convert(&call, items.as_slice())).await?,
+        Some((items, _)) if call.resource.conversion.asks_others() => {
+            call.app.offload.run(convert(&call, items.as_slice())).await?
+        }
         _ => HashMap::new(),
     };
     if let Some((items, _)) = initial.as_mut().filter(|_| filter.is_late()) {
@@ -225,7 +228,7 @@ impl Stream {
 
     /// What the changes at hand need of a webhook, in one go.
     async fn convert_ahead(&mut self) -> Result<(), Status> {
-        if !self.call.resource.converts() {
+        if !self.call.resource.conversion.asks_others() {
             return Ok(());
         }
         let items = self.changes.iter().flat_map(|change| [Some(&change.item), change.previous.as_ref()]);
@@ -300,7 +303,7 @@ impl Stream {
             return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
         }
         if let Some(transcoding) = self.transcoding.as_ref().filter(|transcoding| transcoding.is_whole())
-            && self.call.resource.as_stored(item.revision.0)
+            && self.call.resource.conversion.as_stored(item.revision.0)
         {
             let made = || transcoded(transcoding, event, item, change.revision).unwrap_or_default();
             let shared = change.encoding(PROTOBUF_SLOT + slot, made);
@@ -315,13 +318,15 @@ impl Stream {
     fn own_frame(&mut self, event: &str, item: &Item, revision: Revision) -> Option<Bytes> {
         let answer = &self.call.answer;
         if let Some(transcoding) = &self.transcoding
-            && self.call.resource.as_stored(item.revision.0)
+            && self.call.resource.conversion.as_stored(item.revision.0)
             && let Some(frame) = transcoded(transcoding, event, item, revision)
         {
             return Some(frame);
         }
         // The garbage collector follows the metadata of every kind; decoding whole objects for it cost a fifth of a create.
-        if answer.media == Media::Json && answer.form == Form::Metadata && self.call.resource.as_stored(item.revision.0)
+        if answer.media == Media::Json
+            && answer.form == Form::Metadata
+            && self.call.resource.conversion.as_stored(item.revision.0)
         {
             let metadata = respond::metadata_alone(&item.value, answer.meta_version)?;
             return Some(frame(event, &respond::spliced(&metadata, revision.0)));
@@ -333,7 +338,9 @@ impl Stream {
     /// Whether the client takes the stored bytes as they are.
     fn takes_bytes(&self, item: &Item) -> bool {
         let answer = &self.call.answer;
-        answer.media == Media::Json && answer.form == Form::Object && self.call.resource.as_stored(item.revision.0)
+        answer.media == Media::Json
+            && answer.form == Form::Object
+            && self.call.resource.conversion.as_stored(item.revision.0)
     }
 
     fn put(&mut self, out: &mut BytesMut, event: &str, item: &Item) {
@@ -355,7 +362,7 @@ impl Stream {
                 object["metadata"]["resourceVersion"] = revision.to_string().into();
                 object
             }
-            None => resource.to_requested(decode_stored(&item.value, revision.0).ok()?),
+            None => resource.conversion.to_requested(decode_stored(&item.value, revision.0).ok()?),
         };
         let version = self.call.answer.meta_version;
         Some(match self.call.answer.form {
@@ -413,7 +420,7 @@ async fn convert(call: &Call, items: &[Arc<Item>]) -> Result<Ahead, Status> {
         Some((known_as(item), object))
     });
     let (keys, objects): (Vec<_>, Vec<_>) = decoded.unzip();
-    let shown = call.resource.show_all(&call.app, objects).await?;
+    let shown = call.resource.conversion.show_all(&call.app, objects).await?;
     Ok(keys.into_iter().zip(shown).collect())
 }
 

@@ -17,9 +17,9 @@ fn rules(resource: &Resource) -> &Kind {
 }
 
 /// Whether to look first if there is any error, and only then where: most objects have none, and the path to every field costs
-/// more than the rules about it. Rules that users bring, and the definitions of such rules, may compute for long: they run once.
+/// more than the rules about it. Rules that users bring may compute for long: they run once.
 fn looks_first(resource: &Resource) -> bool {
-    resource.custom.is_none() && resource.kind.group != "apiextensions.k8s.io"
+    resource.custom.is_none() && !rules(resource).slow_validation
 }
 
 pub(super) fn check_new(resource: &Resource, object: &Value) -> Result<(), Status> {

@@ -1,4 +1,4 @@
-//! The common path of every write: default, own, admit, prepare, validate, store. Verbs bring the object, this file
+//! The common path of every write: own, admit, prepare, validate, store. Verbs bring the object as `decode` leaves it; this file
 //! decides nothing about kinds; their entries in the table do.
 
 mod prepare;
@@ -22,17 +22,18 @@ use store::{Change, Expect, Written};
 use crate::admission;
 use crate::allocate;
 use crate::call::Call;
+use crate::decode;
 use crate::encryption;
 use crate::key_locks::KeyGuard;
 use crate::names;
-use crate::resources::{Resource, decode_for_write};
+use crate::resources::Resource;
 
 pub use errors::undecodable;
 pub(crate) use errors::{missing, refuse_undecrypted, store_status};
 
 use check::{check_changed, check_new};
 pub(crate) use prepare::keep_identity;
-use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_conditions, stamp_phase};
+use prepare::{begin, prepare, sign};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
 /// servers can make us lose.
@@ -76,31 +77,56 @@ pub enum Owner {
     Applied,
 }
 
-/// Stores a new object. `object` is in the version that was asked for, of the right shape.
+/// Stores a new object. `object` is in the version that was asked for, as `decode` leaves it.
 pub async fn create(
     call: &Call,
     resource: &Resource,
     namespace: &str,
-    mut object: Value,
+    object: Value,
     owner: &Owner,
     dry_run: bool,
 ) -> Result<Stored, Status> {
-    check_namespace(resource, namespace, &mut object)?;
-    default(resource, &mut object);
-    own(call, resource, None, &mut object, owner, Part::Main);
-    let object = resource.to_work(object);
-    let generate =
-        object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
-    if generate {
+    if is_to_be_named(&object) {
         // The object is kept for another name, in case this one is taken.
-        for _ in 1..GENERATED_NAMES_MAX {
-            match create_once(call, resource, namespace, object.clone(), dry_run).await {
-                Err(status) if status.reason == "AlreadyExists" => {}
-                outcome => return outcome,
-            }
+        return create_from(call, resource, namespace, || Ok(object.clone()), owner, dry_run).await;
+    }
+    let mut once = Some(object);
+    create_from(call, resource, namespace, || Ok(once.take().unwrap_or_default()), owner, dry_run).await
+}
+
+/// The same of an object that can be made again: it is where the name that was generated for it is taken.
+pub(crate) async fn create_from(
+    call: &Call,
+    resource: &Resource,
+    namespace: &str,
+    mut object: impl FnMut() -> Result<Value, Status>,
+    owner: &Owner,
+    dry_run: bool,
+) -> Result<Stored, Status> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut object = object()?;
+        check_namespace(resource, namespace, &mut object)?;
+        own(call, resource, None, &mut object, owner, Part::Main);
+        let object = resource.conversion.to_work(object);
+        let again = tries < GENERATED_NAMES_MAX && is_to_be_named(&object);
+        match create_once(call, resource, namespace, object, dry_run).await {
+            Err(status) if again && status.reason == "AlreadyExists" => {}
+            outcome => return outcome,
         }
     }
-    create_once(call, resource, namespace, object, dry_run).await
+}
+
+fn is_to_be_named(object: &Value) -> bool {
+    object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty()
+}
+
+/// The same for an object that this server makes.
+pub(crate) async fn create_own(call: &Call, mut object: Value, owner: &Owner) -> Result<Stored, Status> {
+    decode::own(&call.resource, &mut object)?;
+    let namespace = object.namespace().to_string();
+    create(call, &call.resource, &namespace, object, owner, false).await
 }
 
 async fn create_once(
@@ -124,10 +150,7 @@ async fn create_once(
     begin(call, resource, &mut object);
     (kind.prepare_create)(&mut object);
     drop_disabled(kind, &mut object, None, |gate| app.settings.gates.is_on(gate));
-    if is_signing_request(resource) {
-        sign_with_user(call, &mut object);
-    }
-    stamp_phase(call, resource, &mut object, None);
+    sign(call, resource, &mut object, None, Part::Main);
     let reserved = allocate::for_create(call, resource, &mut object, dry_run).await?;
     check_new(resource, &object)?;
     (kind.warnings)(&object, None).into_iter().for_each(|text| call.warn(text));
@@ -138,14 +161,14 @@ async fn create_once(
         if resource.state()?.get(&key).is_some() {
             return Err(Status::already_exists(resource.group_resource(), &name));
         }
-        return Ok(Stored { value: encode(&resource.finish(app, object).await?), revision: None });
+        return Ok(Stored { value: encode(&resource.conversion.to_stored(app, object).await?), revision: None });
     }
     if has_revision {
         // Said by the store upstream, so that whatever admission and validation have to say comes first.
         app.admission.give_back(&request).await;
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    let value = encode(&resource.finish(app, object).await?);
+    let value = encode(&resource.conversion.to_stored(app, object).await?);
     let put = Change::Put { value: value.clone(), ttl: ttl(call, resource) };
     match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
         Written::Done(revision) => {
@@ -208,11 +231,14 @@ pub(crate) async fn update_moving(
         if let Some(why) = encryption::reason(&item.value) {
             return Err(Status::internal(why));
         }
-        let old = decode_for_write(resource, &item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
-        let mut old = if resource.converts() { resource.show(app, old).await? } else { resource.as_of_today(old) };
+        let old = resource
+            .conversion
+            .decode_for_write(&item.value, item.revision.0)
+            .map_err(|why| undecodable(&key, &why))?;
+        let mut old = resource.conversion.stored_to_work(app, old).await?;
         let mut other = None;
-        if !resource.converts()
-            && let Cow::Owned(shown) = resource.shown(&old)
+        if !resource.conversion.asks_others()
+            && let Cow::Owned(shown) = resource.conversion.shown(&old)
         {
             other = Some(shown);
         }
@@ -287,21 +313,20 @@ async fn replace(
     let kind = &*resource.stored;
     keep_identity(&mut proposed, shown);
     own(call, resource, Some(shown), &mut proposed, owner, part);
-    let mut new = resource.to_work(proposed);
+    let mut new = resource.conversion.to_work(proposed);
     let request = admission::Request::update(call, resource, old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &app.settings.gates, &mut new, old, part);
-    stamp_phase(call, resource, &mut new, Some(old));
-    stamp_conditions(call, resource, &mut new, old, part);
+    sign(call, resource, &mut new, Some(old), part);
     let reserved = allocate::for_update(call, resource, &mut new, old, dry_run).await?;
     check_changed(resource, &new, old, part)?;
     (kind.warnings)(&new, Some(old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
     // One that is stored in another form than it would be today is written again.
     let unchanged = new == *old;
-    let gone = new.is_deleting() && ends(&new);
-    let value = encode(&resource.finish(app, new).await?);
-    let as_stored = resource.as_stored(item.revision.0) || value == item.value;
+    let gone = new.is_deleting() && ends(resource, &new);
+    let value = encode(&resource.conversion.to_stored(app, new).await?);
+    let as_stored = resource.conversion.as_stored(item.revision.0) || value == item.value;
     // A value that another key wrote is written again, too: that is how keys are rotated.
     if unchanged && as_stored && !app.encrypted.is_stale(key).await.map_err(store_status)? {
         return Ok(Outcome::Unchanged(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
@@ -335,11 +360,9 @@ pub async fn wait_for_cache(call: &Call, revision: store::Revision) {
 }
 
 /// An object marked for deletion goes when nothing holds it any more.
-pub fn ends(object: &Value) -> bool {
+pub fn ends(resource: &Resource, object: &Value) -> bool {
     let grace = object.meta("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    let held = object["kind"] == "Namespace"
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    grace == 0 && object.finalizers().is_empty() && !held
+    grace == 0 && object.finalizers().is_empty() && !(resource.stored.held)(object)
 }
 
 /// What a body said of its namespace must be what the path says.
@@ -363,13 +386,6 @@ pub(crate) fn check_namespace(resource: &Resource, namespace: &str, object: &mut
 
 pub(crate) fn namespace_mismatch() -> Status {
     Status::bad_request("the namespace of the provided object does not match the namespace sent on the request")
-}
-
-pub fn default(resource: &Resource, object: &mut Value) {
-    (resource.kind.defaults)(object);
-    if let Some(custom) = &resource.custom {
-        custom.default(object);
-    }
 }
 
 fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, owner: &Owner, part: Part) {
@@ -409,7 +425,7 @@ pub fn encode(object: &Value) -> Bytes {
     codec::encode_stored(object).into()
 }
 
-/// Events vanish by themselves.
+/// How long what vanishes by itself is kept.
 fn ttl(call: &Call, resource: &Resource) -> Option<Duration> {
-    (resource.kind.storage == "events").then_some(call.app.settings.event_ttl)
+    resource.stored.expires.then_some(call.app.settings.event_ttl)
 }

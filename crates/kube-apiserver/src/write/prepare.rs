@@ -2,6 +2,7 @@
 
 use api::common::pod_spec::gated::drop_disabled;
 use component_base::features::Gates;
+use machinery::kind::Write;
 use machinery::object::Meta;
 use serde_json::Value;
 
@@ -25,59 +26,21 @@ pub(super) fn begin(call: &Call, resource: &Resource, object: &mut Value) {
     }
 }
 
-/// When a volume entered its phase is for the server to say.
-pub(super) fn stamp_phase(call: &Call, resource: &Resource, object: &mut Value, old: Option<&Value>) {
-    let volume = resource.kind.group.is_empty() && resource.kind.plural == "persistentvolumes";
-    if volume && api::core::persistentvolume::strategy::phase_changed(object, old) {
-        let status = machinery::object::child_mut(object, "status");
-        status.insert("lastPhaseTransitionTime".into(), call.app.clock.stamp().into());
-    }
-}
-
-/// When a condition of a signing request was written is for the server to say, where its writer does not.
-pub(super) fn stamp_conditions(call: &Call, resource: &Resource, object: &mut Value, old: &Value, part: Part) {
-    if part == Part::Status && is_signing_request(resource) {
-        api::certificates::certificatesigningrequest::stamp_conditions(object, old, &call.app.clock.stamp());
-    }
-}
-
-pub(super) fn is_signing_request(resource: &Resource) -> bool {
-    resource.kind.group == "certificates.k8s.io" && resource.kind.plural == "certificatesigningrequests"
-}
-
-const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// The controller that approves looks for it.
-const SOURCE_ADDRESS: &str = "knarr.dev/source-address";
-
-/// A signing request says who made it; only the server knows.
-pub(super) fn sign_with_user(call: &Call, object: &mut Value) {
-    let user = &call.user;
-    let mut extra = serde_json::json!(user.extra);
-    let spec = machinery::object::child_mut(object, "spec");
-    // What a node says of its own addresses proves nothing; where it asks from does.
-    if spec.get("signerName").and_then(Value::as_str) == Some(KUBELET_SERVING)
-        && let Some(source) = call.source
-    {
-        extra[SOURCE_ADDRESS] = serde_json::json!([source.to_string()]);
-    }
-    for (field, value) in [
-        ("username", Value::from(user.name.as_str())),
-        ("uid", user.uid.as_str().into()),
-        ("groups", user.groups.clone().into()),
-        ("extra", extra),
-    ] {
-        let empty = match &value {
-            Value::String(text) => text.is_empty(),
-            Value::Array(list) => list.is_empty(),
-            Value::Object(map) => map.is_empty(),
-            _ => false,
-        };
-        if empty {
-            spec.remove(field)
-        } else {
-            spec.insert(field.into(), value)
-        };
-    }
+/// What a kind records of who writes it and when.
+pub(super) fn sign(call: &Call, resource: &Resource, object: &mut Value, old: Option<&Value>, part: Part) {
+    let Some(sign) = resource.stored.sign else { return };
+    let (user, now) = (&call.user, call.app.clock.stamp());
+    let write = Write {
+        old,
+        subresource: part.subresource(),
+        now: &now,
+        user: &user.name,
+        uid: &user.uid,
+        groups: &user.groups,
+        extra: &user.extra,
+        source: call.source,
+    };
+    sign(object, &write);
 }
 
 /// A writer that leaves these out means to keep them; one that changes them is refused by validation.
@@ -122,10 +85,7 @@ pub(super) fn prepare(resource: &Resource, gates: &Gates, new: &mut Value, old: 
             for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
                 copy(new, old, field);
             }
-            // The status of a Service is all that its load balancer's controller may write, its own finalizer included.
-            let is_service = kind.group.is_empty() && kind.kind == "Service";
-            let kept: &[&str] = if is_service { &["ownerReferences"] } else { &["ownerReferences", "finalizers"] };
-            for &field in kept {
+            for &field in kind.status_keeps_metadata {
                 match old.meta(field) {
                     Some(value) => new.meta_mut().insert(field.into(), value.clone()),
                     None => new.meta_mut().remove(field),
@@ -146,6 +106,10 @@ pub(super) fn prepare(resource: &Resource, gates: &Gates, new: &mut Value, old: 
 
 fn copy(new: &mut Value, old: &Value, field: &str) {
     let Some(map) = new.as_object_mut() else { return };
+    // Mostly it is the same, and to look costs a fraction of a copy.
+    if map.get(field) == old.get(field) {
+        return;
+    }
     match old.get(field) {
         Some(value) => map.insert(field.into(), value.clone()),
         None => map.remove(field),

@@ -5,7 +5,7 @@ mod config;
 
 use std::sync::Arc;
 
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::Loopback;
 use store::Store;
 use store::embedded::{Config as StoreConfig, EmbeddedStore};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ impl Bed {
         Bed::start_with(Default::default()).await
     }
 
-    pub async fn start_with(options: kube_apiserver::Options) -> Bed {
+    pub async fn start_with(options: kube_apiserver::options::Options) -> Bed {
         // Another test of this process may have done it first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().expect("a folder for the test");

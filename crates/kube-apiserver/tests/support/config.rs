@@ -28,6 +28,6 @@ pub fn config(data_dir: PathBuf) -> kube_apiserver::Config {
         audit: Default::default(),
         options: Default::default(),
         flags: Default::default(),
-        clock: kube_apiserver::app::Clock::system(),
+        clock: kube_apiserver::Clock::system(),
     }
 }

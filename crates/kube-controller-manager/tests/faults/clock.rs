@@ -47,7 +47,7 @@ impl Time {
 
     /// As objects carry it.
     pub fn stamp(&self) -> String {
-        kube_apiserver::app::stamp(self.now())
+        kube_apiserver::stamp(self.now())
     }
 
     pub fn clock(&self) -> Clock {

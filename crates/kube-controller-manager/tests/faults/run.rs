@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::local::Loopback;
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 use serde_json::Value;
 use store::Revision;
@@ -193,7 +193,7 @@ fn filled_in(world: &World, text: &str) -> Result<Value, String> {
         let end = text[start..].find('}').map_or(text.len(), |length| start + length + 1);
         let seconds: i64 = text[start + 4..end - 1].parse().unwrap_or(0);
         let at = world.time.now().checked_add(jiff::SignedDuration::from_secs(seconds));
-        text.replace_range(start..end, &kube_apiserver::app::stamp(at.map_err(|error| error.to_string())?));
+        text.replace_range(start..end, &kube_apiserver::stamp(at.map_err(|error| error.to_string())?));
     }
     serde_json::from_str(&text).map_err(|error| format!("{text}: {error}"))
 }

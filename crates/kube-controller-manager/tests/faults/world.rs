@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kube::Client;
-use kube_apiserver::app::{App, Clock};
-use kube_apiserver::loopback::Loopback;
+use kube_apiserver::Clock;
+use kube_apiserver::local::App;
+use kube_apiserver::local::Loopback;
 use reconcile::Shutdown;
 use serde_json::{Value, json};
 use store::Entry;

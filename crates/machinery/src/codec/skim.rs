@@ -51,6 +51,24 @@ impl<'a> Skim<'a> {
         }
     }
 
+    /// Calls `item` at each item of the list at hand, which it reads or skips. Nothing where the value is no list.
+    pub fn items(&mut self, mut item: impl FnMut(&mut Skim<'a>) -> Option<()>) -> Option<()> {
+        self.expect(b'[')?;
+        self.skip_space();
+        if self.next_is(b']') {
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            self.skip_space();
+            if self.next_is(b']') {
+                return Some(());
+            }
+            self.expect(b',')?;
+            self.skip_space();
+        }
+    }
+
     /// Where in the text it is.
     pub fn at(&self) -> usize {
         self.at
@@ -239,6 +257,25 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
         assert!(Skim::whole(deep.as_bytes(), Skim::skip).is_none());
         assert!(Skim::whole(b"\"\xff\"", Skim::skip).is_none());
+    }
+
+    #[test]
+    fn items_are_shown_in_order() {
+        let items = |text: &'static str| {
+            let mut found = Vec::new();
+            let read = Skim::whole(text.as_bytes(), |skim| {
+                skim.items(|item| {
+                    found.push(str::from_utf8(item.take()?).ok()?);
+                    Some(())
+                })
+            });
+            read.map(|()| found)
+        };
+        assert_eq!(items(r#" [ 1 ,{"a":[2]},"]" ] "#), Some(vec!["1", r#"{"a":[2]}"#, "\"]\""]));
+        assert_eq!(items("[ ]"), Some(Vec::new()));
+        for wrong in ["{}", "[1,]", "[1 2]", "[,1]", "[1", "1"] {
+            assert_eq!(items(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

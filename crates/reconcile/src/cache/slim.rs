@@ -8,6 +8,12 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, Pod, Vol
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Kind;
+use crate::decode::Keep;
+
+/// How much of such an object is to be decoded.
+pub(super) fn keep<K: Kind>(whole: bool) -> Keep {
+    if is_slimmed::<K>() && !whole { Keep::SlimPod } else { Keep::Whole }
+}
 
 /// Takes away what no controller reads, and answers the object's revision.
 pub(super) fn slim<K: Kind>(object: &mut K, whole: bool) -> u64 {
@@ -84,9 +90,13 @@ mod tests {
     fn slimmed(spec: Value, whole: bool) -> Value {
         let metadata = json!({"name": "p", "resourceVersion": "7", "managedFields": [{"manager": "m"}]});
         let pod = json!({"metadata": metadata, "spec": spec});
-        let mut pod: Pod = serde_json::from_str(&pod.to_string()).unwrap();
+        let text = pod.to_string();
+        let mut pod: Pod = serde_json::from_str(&text).unwrap();
         assert_eq!(slim(&mut pod, whole), 7);
         assert_eq!(pod.metadata.managed_fields, None);
+        let mut trimmed: Pod = crate::decode::decode(&text, keep::<Pod>(whole)).unwrap();
+        slim(&mut trimmed, whole);
+        assert_eq!(trimmed, pod, "{text}");
         serde_json::to_value(&pod.spec).unwrap()
     }
 

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use kube::core::Status;
 use machinery::codec::Skim;
 use serde::Deserialize;
@@ -30,26 +30,13 @@ impl<S: AsyncBufRead> Frames<S> {
     pub async fn more(&mut self) -> Result<bool, Failure> {
         self.buffer.drain(..self.read);
         self.read = 0;
-        let before = self.buffer.len();
-        loop {
-            let available = self.stream.fill_buf().await?;
-            let length = match available.iter().position(|byte| *byte == b'\n') {
-                Some(end) => end + 1,
-                None => available.len(),
-            };
-            self.buffer.extend_from_slice(&available[..length]);
-            self.stream.as_mut().consume(length);
-            if length == 0 {
-                // A last value may come without its line end.
-                return Ok(self.buffer.len() > before);
-            }
-            if self.buffer.len() > FRAME_MAX {
-                return Err(Failure::TooLong);
-            }
-            if self.buffer.ends_with(b"\n") {
-                return Ok(true);
-            }
+        let room = (FRAME_MAX + 1).saturating_sub(self.buffer.len()) as u64;
+        let length = (&mut self.stream).take(room).read_until(b'\n', &mut self.buffer).await?;
+        if self.buffer.len() > FRAME_MAX {
+            return Err(Failure::TooLong);
         }
+        // A last value may come without its line end.
+        Ok(length > 0)
     }
 
     /// The next event that has come as a whole.

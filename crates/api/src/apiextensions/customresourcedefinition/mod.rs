@@ -39,6 +39,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_status: validate::validate_status,
     warnings: warnings::warnings,
     row: show::created_at,
+    slow_validation: true,
     ..Kind::COMMON
 };
 

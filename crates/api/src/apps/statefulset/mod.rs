@@ -22,6 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     generation: true,
     defaults: defaults::defaults,
+    status_alone: true,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
     validate: validate::validate,

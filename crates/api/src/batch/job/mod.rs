@@ -27,6 +27,7 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     generation: true,
     defaults: defaults::defaults,
+    status_alone: true,
     prepare_create: strategy::prepare_create,
     prepare_update: crate::common::workload::keep_status,
     validate: validate::validate,

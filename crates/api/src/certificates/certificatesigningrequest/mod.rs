@@ -8,7 +8,7 @@ use machinery::kind::{Kind, Scope, Selectable, Subresource};
 use machinery::table::Column;
 use serde_json::Value;
 
-pub use self::strategy::{prepare_approval, stamp_conditions};
+pub use self::strategy::prepare_approval;
 pub use self::validate::validate_approval;
 
 pub(crate) static KIND: Kind = Kind {
@@ -41,6 +41,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_status: validate::validate_status,
     selectable: SELECTABLE,
     row: print::row,
+    sign: Some(strategy::sign),
     ..Kind::COMMON
 };
 

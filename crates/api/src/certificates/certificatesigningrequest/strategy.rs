@@ -1,9 +1,14 @@
-//! Strategy of CertificateSigningRequest: what the server protects. Who asks (`spec.username` and so on) is set by the server,
-//! which knows the user, and so are the times of conditions.
+//! Strategy of CertificateSigningRequest: what the server sets and protects.
 
+use machinery::kind::Write;
+use machinery::object::child_mut;
 use serde_json::{Value, json};
 
 use crate::status;
+
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// The controller that approves looks for it.
+const SOURCE_ADDRESS: &str = "knarr.dev/source-address";
 
 pub(super) fn prepare_create(object: &mut Value) {
     status::set(object, json!({}));
@@ -20,7 +25,7 @@ pub fn prepare_approval(new: &mut Value, old: &Value, now: &str) {
     keep(new, old, "spec");
     let conditions = new.pointer_mut("/status/conditions").map(Value::take).filter(|list| !list.is_null());
     keep(new, old, "status");
-    let status = machinery::object::child_mut(new, "status");
+    let status = child_mut(new, "status");
     match conditions {
         Some(conditions) => status.insert("conditions".into(), conditions),
         None => status.remove("conditions"),
@@ -42,8 +47,46 @@ pub(super) fn prepare_status(new: &mut Value, old: &Value) {
     }
 }
 
+/// Who asks, and when conditions were written where their writer does not say so.
+pub(super) fn sign(request: &mut Value, write: &Write) {
+    match write.old {
+        None => sign_with_user(request, write),
+        Some(old) if write.subresource == "status" => stamp_conditions(request, old, write.now),
+        Some(_) => {}
+    }
+}
+
+fn sign_with_user(request: &mut Value, write: &Write) {
+    let mut extra = json!(write.extra);
+    let spec = child_mut(request, "spec");
+    // What a node says of its own addresses proves nothing; where it asks from does.
+    if spec.get("signerName").and_then(Value::as_str) == Some(KUBELET_SERVING)
+        && let Some(source) = write.source
+    {
+        extra[SOURCE_ADDRESS] = json!([source.to_string()]);
+    }
+    for (field, value) in [
+        ("username", Value::from(write.user)),
+        ("uid", write.uid.into()),
+        ("groups", write.groups.into()),
+        ("extra", extra),
+    ] {
+        let empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            _ => false,
+        };
+        if empty {
+            spec.remove(field)
+        } else {
+            spec.insert(field.into(), value)
+        };
+    }
+}
+
 /// When a condition was written, and when it became what it is, unless its writer says so.
-pub fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
+fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
     let Some(list) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };
     for condition in list.iter_mut().filter(|condition| condition.is_object()) {
         if condition["lastUpdateTime"].is_null() {

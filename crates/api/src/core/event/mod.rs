@@ -25,6 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_update: |new, _, errors| validate::validate(new, errors),
     selectable: strategy::SELECTABLE,
     row: print::row,
+    expires: true,
     ..Kind::COMMON
 };
 

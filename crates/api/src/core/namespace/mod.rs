@@ -34,6 +34,8 @@ pub(crate) static KIND: Kind = Kind {
     validate_status: validate::validate_status,
     selectable: strategy::SELECTABLE,
     row: |namespace, now| vec![namespace.name().into(), text(namespace, "/status/phase").into(), age(namespace, now)],
+    begin_deletion: strategy::begin_deletion,
+    held: strategy::held,
     ..Kind::COMMON
 };
 

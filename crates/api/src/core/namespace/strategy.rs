@@ -35,6 +35,15 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     keep(new, old, &["spec", "status"]);
 }
 
+/// A namespace ends by its finalizers and has no grace period.
+pub(super) fn begin_deletion(namespace: &mut Value) {
+    namespace["status"]["phase"] = "Terminating".into();
+}
+
+pub(super) fn held(namespace: &Value) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
 fn keep(new: &mut Value, old: &Value, fields: &[&str]) {
     for field in fields {
         match old.get(field) {

@@ -30,6 +30,7 @@ pub(crate) static KIND: Kind = Kind {
     storage: "minions",
     columns: COLUMNS,
     defaults: defaults::defaults,
+    status_alone: true,
     prepare_update: strategy::prepare_update,
     validate: validate::validate,
     validate_update: validate::validate_update,

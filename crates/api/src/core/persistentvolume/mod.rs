@@ -33,6 +33,8 @@ pub(crate) static KIND: Kind = Kind {
     validate_update: validate::validate_update,
     warnings: warnings::warnings,
     row: print::row,
+    delete_returns_object: true,
+    sign: Some(strategy::sign),
     ..Kind::COMMON
 };
 

@@ -1,6 +1,7 @@
 //! Strategy of PersistentVolume: what the server sets and protects.
-//! `status.lastPhaseTransitionTime` needs a clock, so the server stamps it where `phase_changed` says so.
 
+use machinery::kind::Write;
+use machinery::object::child_mut;
 use serde_json::{Value, json};
 
 use crate::core::print::text;
@@ -23,7 +24,14 @@ pub(super) fn prepare_status(new: &mut Value, old: &Value) {
     }
 }
 
+/// When a volume entered its phase is for the server to say.
+pub(super) fn sign(volume: &mut Value, write: &Write) {
+    if phase_changed(volume, write.old) {
+        child_mut(volume, "status").insert("lastPhaseTransitionTime".into(), write.now.into());
+    }
+}
+
 /// Whether the volume enters a phase with this write, which is when upstream stamps `lastPhaseTransitionTime`.
-pub fn phase_changed(new: &Value, old: Option<&Value>) -> bool {
+fn phase_changed(new: &Value, old: Option<&Value>) -> bool {
     old.is_none_or(|old| text(new, "/status/phase") != text(old, "/status/phase"))
 }

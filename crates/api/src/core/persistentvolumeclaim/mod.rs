@@ -26,6 +26,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_status: validate::validate_status,
     warnings: strategy::warnings,
     row: print::row,
+    delete_returns_object: true,
     ..Kind::COMMON
 };
 

@@ -57,6 +57,7 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     generation: true,
     defaults: defaults::defaults,
+    status_alone: true,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
     prepare_status: strategy::prepare_status,
@@ -66,6 +67,8 @@ pub(crate) static KIND: Kind = Kind {
     warnings: strategy::warnings,
     selectable: strategy::SELECTABLE,
     row: print::row,
+    delete_returns_object: true,
+    grace_period: Some(strategy::grace_period),
     ..Kind::COMMON
 };
 

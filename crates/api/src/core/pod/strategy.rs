@@ -30,6 +30,21 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     workload::keep_status(new, old);
 }
 
+/// One that runs nowhere, or has ended, goes at once.
+pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let unscheduled = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
+    let ended = matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    if unscheduled || ended {
+        return 0;
+    }
+    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    match asked.unwrap_or(own) {
+        // Upstream reads a negative period as one second.
+        ..0 => 1,
+        seconds => seconds,
+    }
+}
+
 /// The class was decided when the pod was made; a status without it does not take it away.
 pub(super) fn prepare_status(new: &mut Value, old: &Value) {
     let class = old.pointer("/status/qosClass").cloned();

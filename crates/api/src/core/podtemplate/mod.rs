@@ -21,6 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_update: validate::validate_update,
     warnings: validate::warnings,
     row: print::row,
+    delete_returns_object: true,
     ..Kind::COMMON
 };
 

@@ -24,6 +24,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,
     row: print::row,
+    delete_returns_object: true,
     ..Kind::COMMON
 };
 

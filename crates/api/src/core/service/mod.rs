@@ -46,6 +46,9 @@ pub(crate) static KIND: Kind = Kind {
     warnings: warnings::warnings,
     selectable: strategy::SELECTABLE,
     row: print::row,
+    delete_returns_object: true,
+    // Finalizers, too, are for the controller of load balancers to write with the status.
+    status_keeps_metadata: &["ownerReferences"],
     ..Kind::COMMON
 };
 

@@ -23,5 +23,6 @@ pub(crate) static KIND: Kind = Kind {
     prepare_create: strategy::prepare,
     prepare_update: |new, _| strategy::prepare(new),
     warnings: strategy::warnings,
+    delete_returns_object: true,
     ..Kind::COMMON
 };

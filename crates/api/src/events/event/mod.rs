@@ -25,6 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_update: strategy::validate_update,
     selectable: strategy::SELECTABLE,
     row: |event, now| row(&convert::stored(event), now),
+    expires: true,
     ..Kind::COMMON
 };
 

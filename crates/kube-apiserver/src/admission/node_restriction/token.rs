@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::Request;
 use super::bound_to;
 use crate::app::App;
-use crate::resources::decode_stored;
+use crate::conversion::decode_stored;
 
 pub async fn check(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Status> {
     let refuse = |why: String| Err(request.forbidden(None, &why));

@@ -12,7 +12,6 @@ use crate::call::Strictness;
 use crate::decode::{self, Expected};
 use crate::resources::Resource;
 use crate::subresources::scale;
-use crate::write;
 
 /// Group, version and kind of what is sent to that subresource.
 pub fn kind<'a>(resource: &'a Resource, subresource: &str) -> (&'a str, &'a str, String) {
@@ -32,14 +31,14 @@ pub fn kind<'a>(resource: &'a Resource, subresource: &str) -> (&'a str, &'a str,
 
 pub async fn show(seen: &Seen<'_>, resource: &Resource, object: &Value) -> Result<Value, Status> {
     match seen.request.subresource {
-        "scale" => scale::scale_of(resource, &resource.show(seen.request.app, object.clone()).await?),
+        "scale" => scale::scale_of(resource, &resource.conversion.show(seen.request.app, object.clone()).await?),
         "binding" => Ok(binding_of(object)),
         "eviction" | "token" => Ok(object.clone()),
         _ if seen.request.operation == Operation::Connect => Ok(object.clone()),
         _ => {
             let mut object = object.clone();
             codec::unpack(&mut object);
-            resource.show(seen.request.app, object).await
+            resource.conversion.show(seen.request.app, object).await
         }
     }
 }
@@ -51,7 +50,7 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
         "scale" => {
             let expected = scale::expected()?;
             typed(&mut changed, &expected)?;
-            let mut object = resource.show(app, stored.clone()).await?;
+            let mut object = resource.conversion.show(app, stored.clone()).await?;
             scale::put(resource, &mut object, &changed)?;
             *stored = work(seen, resource, object).await?;
         }
@@ -63,7 +62,6 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
         _ if seen.request.operation == Operation::Connect => *stored = changed,
         _ => {
             typed(&mut changed, &Expected::of(resource))?;
-            write::default(resource, &mut changed);
             *stored = work(seen, resource, changed).await?;
             if resource.custom.is_none() {
                 codec::pack(stored);
@@ -75,10 +73,10 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
 
 /// Back into the form that the write path works on.
 async fn work(seen: &Seen<'_>, resource: &Resource, object: Value) -> Result<Value, Status> {
-    if resource.converts() {
-        seen.request.resource.show(seen.request.app, object).await
+    if resource.conversion.asks_others() {
+        seen.request.resource.conversion.show(seen.request.app, object).await
     } else {
-        Ok(resource.to_storage(object))
+        Ok(resource.conversion.to_work(object))
     }
 }
 
@@ -89,7 +87,7 @@ fn sent(subresource: &str) -> Result<Expected<'static>, Status> {
         _ => ("authentication.k8s.io", "TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"),
     };
     let shape = api::schema::schemas().by_name(name).ok_or_else(Status::no_such_resource)?;
-    Ok(Expected { group, version: "v1", kind, shape, custom: None, packed: false })
+    Ok(Expected { group, version: "v1", kind, shape, defaults: |_| {}, custom: None, packed: false })
 }
 
 fn typed(changed: &mut Value, expected: &Expected) -> Result<(), Status> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::configuration::{Binding, Policy};
 use crate::admission::outside::Seen;
-use crate::resources::decode_stored;
+use crate::conversion::decode_stored;
 
 /// Why a binding has no parameters.
 #[derive(Debug, thiserror::Error)]
@@ -68,5 +68,5 @@ pub async fn find(seen: &Seen<'_>, policy: &Policy, binding: &Binding) -> Result
     if found.is_empty() && text("parameterNotFoundAction") == "Deny" {
         return Err(ParamsError::NotFound);
     }
-    resource.show_all(app, found).await.map_err(ParamsError::Refused)
+    resource.conversion.show_all(app, found).await.map_err(ParamsError::Refused)
 }

@@ -12,7 +12,8 @@ use super::super::pod_resources::{Amounts, add};
 use super::ledger::Namespace;
 use super::{scopes, usage};
 use crate::app::App;
-use crate::resources::{Resource, decode_stored};
+use crate::conversion::decode_stored;
+use crate::resources::Resource;
 use crate::write::store_status;
 
 /// Resources whose objects take more than their number, so that each must be looked at.

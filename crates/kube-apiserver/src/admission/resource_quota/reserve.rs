@@ -15,7 +15,8 @@ use super::super::pod_resources::{Amounts, add, amounts};
 use super::ledger::{Ledger, Namespace, Pending};
 use super::{recount, shown};
 use crate::app::App;
-use crate::resources::{Resource, decode_stored};
+use crate::conversion::decode_stored;
+use crate::resources::Resource;
 use crate::write::{encode, store_status, undecodable};
 
 /// How often a quota's status is tried again when other servers write it first.

@@ -72,7 +72,7 @@ fn pod_of(call: &Call, name: &str) -> Result<Value, Status> {
     let resource = &call.resource;
     let key = resource.key(&call.target.namespace, name)?;
     let item = resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), name))?;
-    resource.decode(&item)
+    resource.conversion.decode(&item)
 }
 
 /// Where a node's kubelet listens.
