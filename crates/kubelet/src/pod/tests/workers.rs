@@ -62,6 +62,7 @@ fn config(folder: &std::path::Path) -> Config {
         system_reserved: Default::default(),
         managers: Default::default(),
         swap_behavior: Default::default(),
+        fail_swap_on: false,
         credential_providers: None,
         eviction_hard: Default::default(),
         eviction_soft: Default::default(),
