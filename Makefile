@@ -84,7 +84,7 @@ licences:
 advisories:
 	@scripts/check-advisories
 
-bench: ## Measure all, or the parts that follow (`make bench memory`): store, API server, controllers, scheduler, memory, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, also idle, and compare them with etcd, nginx, kubectl, containerd and upstream's figures.
+bench: ## Measure all, or the parts that follow (`make bench memory`): store, API server, controllers, scheduler, memory, DNS, proxy, ingress, kubectl, dashboard, node, volumes on a node and local cluster, also idle, and compare them with etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	@scripts/build-page
 	$(CARGO) build --release --locked -p knarr
@@ -92,7 +92,7 @@ bench: ## Measure all, or the parts that follow (`make bench memory`): store, AP
 	@for part in $(or $(BENCHES),all); do KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches $$part || exit 1; done
 
 # `make bench memory scheduler` runs these alone: the other goals are parts of it, with nothing to do of their own.
-BENCHES := $(if $(filter bench,$(MAKECMDGOALS)),$(filter store api controllers scheduler cluster-size memory dns proxy ingress kubectl dashboard cluster idle node,$(MAKECMDGOALS)))
+BENCHES := $(if $(filter bench,$(MAKECMDGOALS)),$(filter store api controllers scheduler cluster-size memory dns proxy ingress kubectl dashboard cluster idle node node-volumes,$(MAKECMDGOALS)))
 .PHONY: $(BENCHES)
 $(BENCHES):
 	@:

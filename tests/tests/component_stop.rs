@@ -40,7 +40,10 @@ const COMPONENTS: &[(&str, &str)] = &[
     ("kube-proxy", "--hostname-override=node-1"),
     ("dns", "--node-name=node-1 --bind-address=127.0.0.1 --port=5353"),
     ("ingress", "--ingress-http-port=8081 --ingress-https-port=8443"),
-    ("kubelet", "--hostname-override=node-1 --root-dir=kubelet --cert-dir=pki --bootstrap-kubeconfig=kubeconfig"),
+    (
+        "kubelet",
+        "--fail-swap-on=false --hostname-override=node-1 --root-dir=kubelet --cert-dir=pki --bootstrap-kubeconfig=kubeconfig",
+    ),
 ];
 
 #[test]

@@ -1,118 +1,18 @@
 //! Volumes of storage drivers on a real node: a driver of our own registers, its volumes are attached, staged and published, and nothing
-//! is left of them, whoever is killed when.
+//! is left of them, also of drivers that misbehave.
 
+#[path = "support/csi.rs"]
+mod csi;
 #[path = "support/on_node.rs"]
 mod on_node;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
+use csi::{claim, claimed, describe, driver, nothing_is_left, remove, root, wait};
 use on_node::{Node, condition, mounting, none, one, script, with};
 use serde_json::{Value, json};
 use testkit::CsiDriver;
 use testkit::csi::{Fault, Options};
 
-/// A state that is not reached in this time is never reached.
-const LONG: Duration = Duration::from_secs(90);
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/node-1";
-
-fn wait<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "never {what}");
-        std::thread::sleep(Duration::from_millis(40));
-    }
-}
-
-fn root(node: &Node) -> PathBuf {
-    node.server.data_dir().join("kubelet")
-}
-
-fn driver(node: &Node, options: Options) -> CsiDriver {
-    let started = CsiDriver::start(node.server.machine().pid(), &root(node), options).expect("the driver starts");
-    started.until_registered().expect("the driver is registered");
-    started
-}
-
-/// Describes a driver to the cluster; what it says beyond that it needs no attaching.
-fn describe(node: &Node, name: &str, more: Value) {
-    let spec = with(json!({"attachRequired": false}), more);
-    node.create("/apis/storage.k8s.io/v1/csidrivers", json!({"metadata": {"name": name}, "spec": spec}));
-}
-
-/// A persistent volume of a driver and a claim that has it, both of this name.
-fn claimed(node: &Node, name: &str, driver: &str, more: Value) {
-    let common = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand"});
-    let spec = json!({"capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": "Retain",
-        "claimRef": {"namespace": "default", "name": name}, "csi": {"driver": driver, "volumeHandle": format!("{name}-h")}});
-    let spec = with(with(common.clone(), spec), more.clone());
-    node.create("/api/v1/persistentvolumes", json!({"metadata": {"name": name}, "spec": spec}));
-    let mut wished = with(common, json!({"volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}));
-    for field in ["volumeMode", "accessModes"] {
-        if !more[field].is_null() {
-            wished[field] = more[field].clone();
-        }
-    }
-    node.create("persistentvolumeclaims", json!({"metadata": {"name": name}, "spec": wished}));
-    wait("bound", || {
-        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}");
-        (node.send("GET", &path, Value::Null).json()["status"]["phase"] == "Bound").then_some(())
-    });
-}
-
-fn claim(name: &str) -> Value {
-    json!({"persistentVolumeClaim": {"claimName": name}})
-}
-
-/// Nothing of any volume of drivers may be left: no mount, no folder, no loop device.
-fn nothing_is_left(node: &Node) {
-    let root = root(node);
-    let left = || {
-        let mounts = node.server.machine().shell("cat /proc/self/mountinfo").expect("mounts");
-        let mounts = mounts.lines().filter(|line| line.contains("csi")).map(str::to_owned);
-        let mut left: Vec<String> = mounts.collect();
-        let plugins = root.join("plugins/kubernetes.io/csi");
-        for place in [plugins.clone(), plugins.join("volumeDevices")] {
-            for driver in names(&place).into_iter().filter(|name| name != "volumeDevices") {
-                left.extend(names(&place.join(&driver)).into_iter().map(|name| format!("{driver}/{name}")));
-            }
-        }
-        for pod in names(&root.join("pods")) {
-            left.extend(names(&root.join("pods").join(&pod).join("volumes/kubernetes.io~csi")));
-            left.extend(names(&root.join("pods").join(&pod).join("plugins/kubernetes.io~csi")));
-        }
-        let loops = std::process::Command::new("losetup").arg("--list").output().expect("losetup");
-        let data = root.join("csi-test-data").to_string_lossy().into_owned();
-        let loops = String::from_utf8_lossy(&loops.stdout).into_owned();
-        left.extend(loops.lines().filter(|line| line.contains(&data)).map(str::to_owned));
-        left
-    };
-    let deadline = Instant::now() + LONG;
-    while !left().is_empty() {
-        assert!(Instant::now() < deadline, "left behind: {:#?}\n{}", left(), log(node));
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-}
-
-fn log(node: &Node) -> String {
-    let text = std::fs::read_to_string(node.server.data_dir().join("log")).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains("csi") || line.contains("CSI")).collect();
-    lines[lines.len().saturating_sub(20)..].join("\n")
-}
-
-fn remove(node: &Node, pod: &str) {
-    // With a grace of nothing the API server would take the pod away before the kubelet has ended it.
-    node.delete(pod, Some(1));
-    node.until_gone(pod);
-}
 
 #[test]
 fn drivers_register_and_are_announced() {
@@ -256,6 +156,8 @@ fn volumes_are_shown_and_taken_back() {
     assert_eq!(disk.count("NodeExpandVolume data-h"), 1, "{:?}", disk.calls());
     let status = node.send("GET", claim_path, Value::Null).json()["status"].clone();
     assert_eq!((&status["capacity"]["storage"], &status["allocatedResourceStatuses"]), (&json!("2Gi"), &Value::Null));
+    let grown = "Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume \"data\" node-1";
+    node.until_event("grown", grown);
     remove(&node, "grown");
 
     // Inline, and read-only as the pod says.
@@ -316,66 +218,6 @@ fn volumes_are_attached_first_and_detached_last() {
     wait("not in use", || in_use().is_null().then_some(()));
     wait("detached", || attachments().is_empty().then_some(()));
     nothing_is_left(&node);
-}
-
-#[test]
-fn a_killed_knarr_leaks_nothing_and_repeats_nothing() {
-    let mut node = Node::start(&[]);
-    let disk = driver(&node, Options::new("disk.test"));
-    describe(&node, "disk.test", none());
-    let spec = || mounting("echo here; sleep 600", &[("v", claim("data"), none())]);
-    claimed(&node, "data", "disk.test", none());
-    let again = |node: &mut Node| {
-        node.server.kill().unwrap();
-        disk.heal();
-        node.server.restart().unwrap();
-    };
-    for (round, (call, fault)) in [
-        ("NodeStageVolume", Fault::Hang),
-        ("NodeStageVolume", Fault::HangAfter),
-        ("NodePublishVolume", Fault::Hang),
-        ("NodePublishVolume", Fault::HangAfter),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (pod, known) = (format!("up-{round}"), disk.count(&format!("{call} data-h")));
-        disk.break_call(call, fault);
-        node.pod(&pod, spec());
-        disk.until_called(&format!("{call} data-h"), known + 1).unwrap();
-        again(&mut node);
-        node.until_ready(&pod);
-        remove(&node, &pod);
-        nothing_is_left(&node);
-    }
-    for (round, (call, fault)) in [
-        ("NodeUnpublishVolume", Fault::Hang),
-        ("NodeUnpublishVolume", Fault::HangAfter),
-        ("NodeUnstageVolume", Fault::Hang),
-        ("NodeUnstageVolume", Fault::HangAfter),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (pod, known) = (format!("down-{round}"), disk.count(&format!("{call} data-h")));
-        node.pod(&pod, spec());
-        node.until_ready(&pod);
-        // A restart while it runs asks the driver nothing.
-        let before = disk.calls();
-        node.server.restart().unwrap();
-        node.until_ready(&pod);
-        assert_eq!(disk.calls(), before);
-        disk.break_call(call, fault);
-        node.delete(&pod, Some(0));
-        disk.until_called(&format!("{call} data-h"), known + 1).unwrap();
-        let unpublished = disk.count("NodeUnpublishVolume data-h");
-        again(&mut node);
-        node.until_gone(&pod);
-        nothing_is_left(&node);
-        if call == "NodeUnstageVolume" {
-            assert_eq!(disk.count("NodeUnpublishVolume data-h"), unpublished, "what was taken back is not again");
-        }
-    }
 }
 
 #[test]
@@ -462,5 +304,81 @@ fn drivers_that_misbehave_hurt_only_their_own_pods() {
     bad.run().unwrap();
     node.until_ready("without");
     remove(&node, "without");
+    nothing_is_left(&node);
+}
+
+/// A process of the machine that holds a file open, until it is dropped.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn of(node: &Node, file: &std::path::Path) -> Holder {
+        let script = format!("exec 3< {}; echo held; exec sleep 600", file.display());
+        let mut command = node.server.machine().command("sh");
+        let mut child = command.args(["-c", &script]).stdout(std::process::Stdio::piped()).spawn().expect("a process");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("a line");
+        assert_eq!(line, "held\n");
+        Holder(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // The process of the machine dies with the one that brought it there.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_busy_volume_is_told_of_and_taken_back_later() {
+    let node = Node::start(&[]);
+    let disk = driver(&node, Options::new("disk.test"));
+    describe(&node, "disk.test", none());
+    for name in ["busy", "free"] {
+        claimed(&node, name, "disk.test", none());
+        node.pod(name, mounting("echo kept > /v/file; echo ready; sleep 600", &[("v", claim(name), none())]));
+        node.until_log(name, "main", "ready");
+    }
+    let uid = node.get("busy")["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let shown = root(&node).join("pods").join(uid).join("volumes/kubernetes.io~csi/busy/mount/file");
+    let holder = Holder::of(&node, &shown);
+    node.delete("busy", Some(1));
+    disk.until_called("NodeUnpublishVolume busy-h", 2).expect("it is tried again");
+    node.until_event("busy", "Warning FailedUnmount Unable to unmount volumes: CSI volume busy: kubernetes.io/csi: Unmounter.TearDownAt failed: rpc error: code = Internal desc = ");
+    assert_eq!(node.get("busy")["metadata"]["name"], "busy", "the pod stays as long as its volume is mounted");
+    assert_eq!(disk.count("NodeUnstageVolume busy-h"), 0, "what is shown stays staged");
+    // Another pod of the same driver is not kept by it.
+    remove(&node, "free");
+    drop(holder);
+    node.until_gone("busy");
+    assert_eq!(std::fs::read_to_string(disk.content("busy-h").join("file")).unwrap(), "kept\n");
+    nothing_is_left(&node);
+}
+
+#[test]
+fn a_socket_that_speaks_no_grpc_is_told_of() {
+    let node = Node::start(&[]);
+    let mut disk = driver(&node, Options::new("disk.test"));
+    describe(&node, "disk.test", none());
+    claimed(&node, "data", "disk.test", none());
+    disk.crash();
+    let socket = root(&node).join("plugins/disk.test/csi.sock");
+    std::fs::remove_file(&socket).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.map(|mut stream| std::io::Write::write_all(&mut stream, &[0xff; 1 << 16]));
+        }
+    });
+    node.pod("garbage", mounting("echo here; sleep 600", &[("v", claim("data"), none())]));
+    node.until_event(
+        "garbage",
+        "Warning FailedMount MountVolume.MountDevice failed for volume \"data\" : rpc error: code = ",
+    );
+    disk.run().unwrap();
+    node.until_ready("garbage");
+    remove(&node, "garbage");
     nothing_is_left(&node);
 }

@@ -297,3 +297,51 @@ fn parts_of_a_claims_status_have_rights_of_their_own() {
     role("driver", &["resourceclaims/driver"], &["arbitrary-node:patch"]);
     until_allowed(devices);
 }
+
+/// Devices of a class are counted where a quota limits them, and so are the extended resources that the class stands for.
+#[test]
+fn quotas_count_devices_by_their_class() {
+    let server = Server::start().unwrap();
+    server.default_account("default").unwrap();
+    let kubectl = server.kubectl();
+    let create = |object: Value| {
+        let output = kubectl.run_with(&["create", "-f", "-"], &object.to_string()).unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let made = |object: Value| {
+        let (done, error) = create(object);
+        assert!(done, "{error}");
+    };
+    made(json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+        "spec": {"extendedResourceName": "example.com/gpu"}}));
+    let per_class = "gpu.deviceclass.resource.k8s.io/devices";
+    made(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+        "spec": {"hard": {per_class: "3", "requests.example.com/gpu": "3"}}}));
+    let claim = |name: &str, count: u32| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}}})
+    };
+    let used = |expected: &str| {
+        let began = Instant::now();
+        loop {
+            let quota: Value = serde_json::from_str(&kubectl.ok(&["get", "quota", "q", "-o", "json"])).unwrap();
+            let used = &quota["status"]["used"];
+            if used[per_class] == expected && used["requests.example.com/gpu"] == expected {
+                return;
+            }
+            assert!(began.elapsed() < LATER, "{used} instead of {expected}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    made(claim("two", 2));
+    used("2");
+    let (done, error) = create(claim("more", 2));
+    let sentence = format!(
+        "resourceclaims.resource.k8s.io \"more\" is forbidden: exceeded quota: q, requested: {per_class}=2,requests.example.com/gpu=2, used: {per_class}=2,requests.example.com/gpu=2, limited: {per_class}=3,requests.example.com/gpu=3"
+    );
+    assert!(!done && error.contains(&sentence), "{error}");
+    made(claim("one", 1));
+    used("3");
+    kubectl.ok(&["delete", "resourceclaim", "two"]);
+    used("1");
+}

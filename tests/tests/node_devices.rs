@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use on_node::{Node, one, script, with};
 use serde_json::{Value, json};
-use testkit::devices::{self, Driver, DriverOptions, Fault, Plugin, PluginOptions};
+use testkit::devices::{self, Driver, DriverOptions, Fault, HealthStatus, Plugin, PluginOptions};
 
 /// A state that is not reached in this time is never reached.
 const LONG: Duration = Duration::from_secs(120);
@@ -364,6 +364,141 @@ fn claimed_devices_are_prepared_and_taken_back() {
 fn slice_is_there(node: &Node) {
     if node.send("GET", SLICES, Value::Null).json()["items"].as_array().is_none_or(Vec::is_empty) {
         slice(node, &[json!({"name": "a"})]);
+    }
+}
+
+/// What the status of a pod's container says of its devices: `resource device health message`.
+fn told_health(node: &Node, pod: &str) -> Vec<String> {
+    let status = node.get(pod)["status"]["containerStatuses"][0]["allocatedResourcesStatus"].clone();
+    let of_resource = |resource: &Value| -> Vec<String> {
+        let devices = resource["resources"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let line = |device: &Value| {
+            let words = [&resource["name"], &device["resourceID"], &device["health"], &device["message"]];
+            words.map(text).join(" ")
+        };
+        devices.iter().map(line).collect()
+    };
+    status.as_array().into_iter().flatten().flat_map(of_resource).collect()
+}
+
+#[test]
+fn a_pods_status_shows_how_its_devices_are() {
+    let mut node = Node::start(&[]);
+    describe_cdi(&node);
+    let told = |node: &Node, pod: &str, expected: &str| {
+        let deadline = Instant::now() + LONG;
+        while told_health(node, pod) != [expected] {
+            assert!(Instant::now() < deadline, "{:?} instead of {expected}", told_health(node, pod));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let gpus = plugin(&node, options(1));
+    until_counts(&node, "1", "1");
+    node.pod("plain", using(1));
+    node.until_ready("plain");
+    told(&node, "plain", "vendor.test/gpu a Healthy -");
+    gpus.set_sick(&["a"]);
+    told(&node, "plain", "vendor.test/gpu a Unhealthy -");
+    gpus.set_sick(&[]);
+    told(&node, "plain", "vendor.test/gpu a Healthy -");
+
+    offer(&node, &["first"]);
+    let mut driver = Driver::start(&root(&node), driver_options()).unwrap();
+    driver.until_registered().unwrap();
+    driver.report("a", HealthStatus::Healthy, 0, "");
+    node.pod("claims", claiming("first"));
+    node.until_ready("claims");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Healthy -");
+    driver.report("a", HealthStatus::Unhealthy, 600, "ECC errors");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Unhealthy ECC errors");
+    driver.report("a", HealthStatus::Unhealthy, 600, "more ECC errors");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Unhealthy more ECC errors");
+    // What is not said again in time counts no more, nor what the driver of before said.
+    driver.report("a", HealthStatus::Healthy, 10, "for now");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Healthy for now");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Unknown -");
+    driver.report("a", HealthStatus::Healthy, 600, "back");
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Healthy back");
+    driver.crash();
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Unknown -");
+    driver.run().unwrap();
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Healthy back");
+    let metrics = node.send("GET", "/api/v1/nodes/node-1/proxy/metrics", Value::Null).text();
+    for line in [
+        "dra_resource_claims_in_use{driver_name=\"gpu.test\"} 1",
+        "dra_operations_duration_seconds_count{is_error=\"false\",operation_name=\"PrepareResources\"} ",
+        "dra_grpc_operations_duration_seconds_count{driver_name=\"gpu.test\",grpc_status_code=\"OK\",method_name=\"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources\"} 1",
+        "kubelet_device_plugin_registration_total{resource_name=\"vendor.test/gpu\"} 1",
+        "kubelet_device_plugin_alloc_duration_seconds_count{resource_name=\"vendor.test/gpu\"} 1",
+        "kubelet_topology_manager_admission_requests_total ",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    node.server.kill().unwrap();
+    driver.report("a", HealthStatus::Unhealthy, 600, "meanwhile");
+    node.server.restart().unwrap();
+    told(&node, "claims", "claim:gpu vendor.test/gpu=a Unhealthy meanwhile");
+    told(&node, "plain", "vendor.test/gpu a Healthy -");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Knarr,
+    Driver,
+    Node,
+}
+
+impl Victim {
+    /// Kills it in the middle of a call and starts it anew.
+    fn dies(self, node: &mut Node, driver: &mut Driver) {
+        match self {
+            Victim::Knarr => {
+                node.server.kill().unwrap();
+                driver.heal();
+                node.server.restart().unwrap();
+            }
+            Victim::Driver => {
+                driver.crash();
+                driver.heal();
+                driver.run().unwrap();
+            }
+            Victim::Node => {
+                node.server.kill().unwrap();
+                driver.heal();
+                node.reboot();
+                describe_cdi(node);
+            }
+        }
+    }
+}
+
+#[test]
+fn kills_at_every_step_forget_nothing_and_leave_nothing() {
+    let mut node = Node::start(&[]);
+    describe_cdi(&node);
+    offer(&node, &["first"]);
+    let mut driver = Driver::start(&root(&node), driver_options()).unwrap();
+    driver.until_registered().unwrap();
+    let (prepare, unprepare) = ("NodePrepareResources", "NodeUnprepareResources");
+    for (round, victim) in [Victim::Driver, Victim::Knarr, Victim::Node].into_iter().enumerate() {
+        let pod = format!("p{round}");
+        slice_is_there(&node);
+        let known = driver.count(&format!("{prepare} first"));
+        driver.break_call(prepare, Fault::Hang);
+        node.pod(&pod, claiming("first"));
+        driver.until_called(&format!("{prepare} first"), known + 1).unwrap();
+        victim.dies(&mut node, &mut driver);
+        node.until_log(&pod, "main", "ready");
+        assert_eq!(seen(&node, &pod), ["a"], "{victim:?}");
+        let known = driver.count(&format!("{unprepare} first"));
+        driver.break_call(unprepare, Fault::Hang);
+        node.delete(&pod, Some(1));
+        driver.until_called(&format!("{unprepare} first"), known + 1).unwrap();
+        victim.dies(&mut node, &mut driver);
+        node.until_gone(&pod);
+        let kept = std::fs::read_to_string(root(&node).join("dra_manager_state")).unwrap();
+        assert!(kept.contains(r#"\"ClaimInfoStateList\":[]"#), "{victim:?}: {kept}");
     }
 }
 

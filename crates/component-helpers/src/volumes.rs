@@ -120,10 +120,22 @@ pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Opt
     if class_of_volume(volume) != class_of_claim(claim) {
         return Some("storageClassName does not match");
     }
+    if attributes_of_volume(volume) != attributes_of_claim(claim) {
+        return Some("volumeAttributesClassName does not match");
+    }
     if !same_mode(volume, claim) {
         return Some("incompatible volumeMode");
     }
     (!has_access_modes(volume, claim)).then_some("incompatible accessMode")
+}
+
+/// The VolumeAttributesClass that a volume has; empty for none.
+fn attributes_of_volume(volume: &PersistentVolume) -> &str {
+    volume_spec(volume).volume_attributes_class_name.as_deref().unwrap_or_default()
+}
+
+fn attributes_of_claim(claim: &PersistentVolumeClaim) -> &str {
+    claim_spec(claim).volume_attributes_class_name.as_deref().unwrap_or_default()
 }
 
 fn same_mode(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
@@ -163,6 +175,9 @@ pub fn best_volume<'a>(
             continue;
         }
         if !same_mode(volume, claim) || !has_access_modes(volume, claim) {
+            continue;
+        }
+        if attributes_of_volume(volume) != attributes_of_claim(claim) {
             continue;
         }
         let reached = node.is_none_or(|(node, labels)| reaches(volume, node, labels));
@@ -289,6 +304,12 @@ mod tests {
         let mut block = asks("1Gi", "RWO", "");
         block["volumeMode"] = "Block".into();
         check("c", block, None, false, None);
+        // Nothing has attributes of a class, and a volume that is meant for the claim is none for it without them.
+        for (name, only_meant) in [("c", false), ("mine", true)] {
+            let mut gold = asks("2Gi", "RWO", "");
+            gold["volumeAttributesClassName"] = "gold".into();
+            check(name, gold, None, only_meant, None);
+        }
     }
 
     #[test]
@@ -303,5 +324,10 @@ mod tests {
         check("3Gi", "RWO", "", Some("requested PV is too small"));
         check("1Gi", "RWX", "", Some("incompatible accessMode"));
         check("1Gi", "RWO", "x", Some("storageClassName does not match"));
+        let mut gold = volume.clone();
+        gold.spec.get_or_insert_default().volume_attributes_class_name = Some("gold".into());
+        let plain =
+            json!({"accessModes": ["RWO"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}});
+        assert_eq!(mismatch(&gold, &claim(plain)), Some("volumeAttributesClassName does not match"));
     }
 }

@@ -42,6 +42,13 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The name of its code, as Go spells it.
+    pub fn code_name(&self) -> String {
+        name(self.code)
+    }
+}
+
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Error {
         Error { code: status.code(), message: status.message().to_owned() }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use csi::channel::{channel, within};
 
+use crate::dra::health::dra_resource_health_client::DraResourceHealthClient;
+use crate::dra::health::{DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use crate::dra::v1::dra_plugin_client::DraPluginClient;
 use crate::dra::v1beta1::dra_plugin_client::DraPluginClient as BetaClient;
 use crate::dra::{v1, v1beta1};
@@ -45,13 +47,42 @@ pub struct Driver {
 pub type Prepared = BTreeMap<String, v1::NodePrepareResourceResponse>;
 pub type Unprepared = BTreeMap<String, v1::NodeUnprepareResourceResponse>;
 
+/// What a driver says of its devices' health, again and again.
+pub struct Healths {
+    stream: tonic::Streaming<NodeWatchResourcesResponse>,
+}
+
+impl Healths {
+    /// All that it says of its devices; nothing when the driver has ended the stream.
+    pub async fn next(&mut self) -> Result<Option<Vec<DeviceHealth>>> {
+        let message = self.stream.message().await.map_err(Error::from)?;
+        Ok(message.map(|list| list.devices))
+    }
+}
+
 impl Driver {
     pub fn new(socket: &Path, version: Version) -> Driver {
         Driver { socket: socket.to_owned(), version }
     }
 
+    /// The full name of a method of its service.
+    pub fn method(&self, call: &str) -> String {
+        let version = match self.version {
+            Version::V1 => "v1",
+            Version::V1Beta1 => "v1beta1",
+        };
+        format!("/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/{call}")
+    }
+
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Drivers that know nothing of health answer `Unimplemented`, some of them only with the first message.
+    pub async fn watch_health(&self) -> Result<Healths> {
+        let mut client = DraResourceHealthClient::new(channel(&self.socket));
+        let stream = within(CALL_TIMEOUT, client.node_watch_resources(NodeWatchResourcesRequest {})).await?;
+        Ok(Healths { stream })
     }
 
     pub async fn prepare(&self, claims: Vec<v1::Claim>) -> Result<Prepared> {

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 /// The interface, and what its package makes the code's file be called.
-static INTERFACES: [(&str, &str); 4] = [
+static INTERFACES: [(&str, &str); 5] = [
     ("deviceplugin.v1beta1", "v1beta1.rs"),
     ("dra.v1", "k8s.io.kubelet.pkg.apis.dra.v1.rs"),
     ("dra.v1beta1", "k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"),
+    ("drahealth.v1alpha1", "v1alpha1.rs"),
     ("podresources.v1", "v1.rs"),
 ];
 

@@ -55,6 +55,7 @@ mod notify;
 mod progress;
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -139,7 +140,17 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:?}");
+            check::exit_code(&error).into()
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     // Called as kubectl, or told to be it, we are nothing else: no log, no threads, nothing that takes time.
     if let Some(line) = kubectl_line() {
         std::process::exit(kubectl::main(line));

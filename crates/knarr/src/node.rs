@@ -307,6 +307,8 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         system_reserved,
         managers,
         swap_behavior: Default::default(),
+        // Machines of users have swap; their pods do not use it.
+        fail_swap_on: false,
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
         eviction_soft: thresholds(&flags.eviction_soft).context("--eviction-soft")?,
         eviction_soft_grace_period: grace_periods(&flags.eviction_soft, &flags.eviction_soft_grace_period)?,

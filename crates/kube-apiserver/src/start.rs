@@ -272,6 +272,7 @@ pub(crate) const READ: &[(&str, &str)] = &[
     ("policy", "poddisruptionbudgets"),
     ("flowcontrol.apiserver.k8s.io", "flowschemas"),
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("resource.k8s.io", "deviceclasses"),
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "resourceslices"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),

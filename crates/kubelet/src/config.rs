@@ -54,6 +54,8 @@ pub struct Config {
     pub managers: crate::managers::Settings,
     /// How containers use the machine's swap.
     pub swap_behavior: crate::resources::SwapBehavior,
+    /// Whether swap on the machine was a reason not to start.
+    pub fail_swap_on: bool,
     pub eviction_soft: BTreeMap<String, String>,
     pub eviction_soft_grace_period: BTreeMap<String, Duration>,
     pub eviction_pressure_transition_period: Duration,

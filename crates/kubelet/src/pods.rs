@@ -1,11 +1,11 @@
 //! What the whole kubelet knows about its pods: the wish (API or file), and the last status that was worked out.
 //! Written by the pod workers, read by the server, eviction, garbage collection and statistics.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
 /// A pod as the kubelet sees it now.
@@ -60,6 +60,9 @@ pub struct Pods {
     allocatable: RwLock<BTreeMap<String, i128>>,
     /// Rung when a pod has ended, though its object may stay.
     ended: Notify,
+    /// Pods whose devices are in another state than their status says.
+    devices: Mutex<BTreeSet<String>>,
+    devices_changed: Notify,
 }
 
 struct Entry {
@@ -121,6 +124,18 @@ impl Pods {
     /// Some pod has ended since this was waited for last.
     pub(crate) async fn one_ended(&self) {
         self.ended.notified().await
+    }
+
+    /// The status of these pods shows how their devices are, which has changed.
+    pub(crate) fn devices_changed(&self, uids: impl IntoIterator<Item = String>) {
+        self.devices.lock().extend(uids);
+        self.devices_changed.notify_one();
+    }
+
+    /// Pods whose devices have changed since this was waited for last.
+    pub(crate) async fn with_changed_devices(&self) -> BTreeSet<String> {
+        self.devices_changed.notified().await;
+        std::mem::take(&mut self.devices.lock())
     }
 
     pub fn remove(&self, uid: &str) {

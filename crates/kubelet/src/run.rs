@@ -63,10 +63,12 @@ pub async fn run(
     let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
     let volumes = Arc::new(Volumes::new(kubelet.clone(), drivers.clone(), health.clone()));
     stats.follow_volumes(volumes.clone());
-    let device_plugins = Arc::new(DevicePlugins::new(&kubelet.config.root_dir, health.clone()));
-    let claims = Arc::new(Claims::new(client.clone(), &kubelet.config.root_dir, &kubelet.config.node_name));
+    let device_plugins = Arc::new(DevicePlugins::new(&kubelet.config.root_dir, health.clone(), pods.clone()));
+    let claims = Claims::new(client.clone(), &kubelet.config.root_dir, &kubelet.config.node_name, pods.clone());
+    let claims = Arc::new(claims);
     let managers = Arc::new(Managers::start(&kubelet.config)?);
     let devices = (device_plugins.clone(), claims.clone(), managers.clone());
+    follow_metrics(&counters, devices.clone());
     let shared = Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone(), devices);
     let shared = Arc::new(shared.await?);
     stats.follow_cgroups(&kubelet.config.cgroup_root, shared.node.clone());
@@ -105,6 +107,17 @@ pub async fn run(
         tracing::error!(%error, "pod workers failed");
     }
     Ok(())
+}
+
+fn follow_metrics(
+    counters: &Counters,
+    (device_plugins, claims, managers): (Arc<DevicePlugins>, Arc<Claims>, Arc<Managers>),
+) {
+    counters.follow(move |page| {
+        device_plugins.write_metrics(page);
+        claims.write_metrics(page);
+        managers.write_metrics(page);
+    });
 }
 
 fn static_pods(kubelet: &Kubelet) -> StaticPods {

@@ -167,7 +167,7 @@ impl ByHand {
             )),
             "kubelet" => words(&format!(
                 "--bootstrap-kubeconfig=bootstrap-kubelet.conf --kubeconfig=kubelet.conf --config=kubelet.yaml \
-                 --node-ip={} --hostname-override={NODE} --cert-dir=kubelet-pki --root-dir=kubelet \
+                 --fail-swap-on=false --node-ip={} --hostname-override={NODE} --cert-dir=kubelet-pki --root-dir=kubelet \
                  --cgroup-root=/{} --cni-conf-dir=none --cluster-cidr={PODS} --service-cluster-ip-range={SERVICES}",
                 self.machine.address(),
                 self.machine.name()

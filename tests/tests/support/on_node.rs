@@ -93,6 +93,12 @@ impl Node {
         Node { server, client, tokio: tokio.expect("a runtime") }
     }
 
+    /// Its machine loses power and starts anew: processes, mounts and links are gone.
+    pub fn reboot(&mut self) {
+        self.server.reboot().expect("the node starts again");
+        self.client = self.server.client().expect("a client");
+    }
+
     pub fn send(&self, method: &str, path: &str, body: Value) -> Reply {
         let kind = if method == "PATCH" { "application/strategic-merge-patch+json" } else { "application/json" };
         let body = if body.is_null() { String::new() } else { body.to_string() };

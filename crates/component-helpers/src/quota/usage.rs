@@ -5,15 +5,22 @@ use machinery::object::Meta;
 use machinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
+use super::devices::{self, Classes};
 use super::pod_resources::{Amounts, Side, of_pod};
 
 const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 
-/// The names among the keys of `hard` that objects of this resource count for.
-pub fn matching_names(group: &str, plural: &str, hard: &Value) -> Vec<String> {
+/// The names among the keys of `hard` that objects of this resource count for. Only what ResourceClaims count for depends on the
+/// classes of devices.
+pub fn matching_names(group: &str, plural: &str, hard: &Value, classes: &Classes) -> Vec<String> {
     let names = hard.as_object().into_iter().flat_map(|hard| hard.keys());
     let count = count_name(group, plural);
-    names.filter(|name| **name == count || counts_for(group, plural, name)).cloned().collect()
+    names.filter(|name| **name == count || counts_for(group, plural, name, classes)).cloned().collect()
+}
+
+/// Whether objects of this resource are ResourceClaims, whose usage depends on other objects too ([`Classes::add_extended`]).
+pub fn is_device_claim(group: &str, plural: &str) -> bool {
+    (group, plural) == ("resource.k8s.io", "resourceclaims")
 }
 
 /// `count/deployments.apps`, `count/pods`.
@@ -25,7 +32,10 @@ pub(crate) fn count_name(group: &str, plural: &str) -> String {
 }
 
 /// Names besides `count/...`, which every resource has.
-fn counts_for(group: &str, plural: &str, name: &str) -> bool {
+fn counts_for(group: &str, plural: &str, name: &str, classes: &Classes) -> bool {
+    if is_device_claim(group, plural) {
+        return devices::is_per_class(name) || classes.give(name);
+    }
     if !group.is_empty() {
         return false;
     }
@@ -54,7 +64,7 @@ fn is_pod_name(name: &str) -> bool {
 
 /// A resource of somebody else's domain, such as `example.com/gpu`, or one that a class of devices gives.
 fn is_extended(name: &str) -> bool {
-    if name.starts_with("deviceclass.resource.kubernetes.io/") {
+    if name.starts_with(devices::IMPLICIT) {
         return true;
     }
     let domain = name.split_once('/').map(|(domain, _)| domain);
@@ -69,6 +79,7 @@ pub fn of_object(group: &str, plural: &str, object: &Value, now: Timestamp) -> A
         ("", "pods") if pod_counts(object, now) => add_pod(&mut taken, object),
         ("", "services") => add_service(&mut taken, object),
         ("", "persistentvolumeclaims") => add_claim(&mut taken, object),
+        ("resource.k8s.io", "resourceclaims") => devices::add_claim(&mut taken, object),
         ("", "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas") => {
             taken.insert(plural.into(), number(1));
         }
@@ -207,13 +218,17 @@ mod tests {
     #[test]
     fn names_find_their_resource() {
         let hard = json!({"pods": "1", "requests.cpu": "1", "requests.storage": "1", "count/deployments.apps": "1", "secrets": "1",
-            "requests.example.com/gpu": "1", "hugepages-2Mi": "1", "gold.storageclass.storage.k8s.io/requests.storage": "1"});
-        let check =
-            |group: &str, plural: &str, expected: &[&str]| assert_eq!(matching_names(group, plural, &hard), expected);
+            "requests.example.com/gpu": "1", "hugepages-2Mi": "1", "gpu.deviceclass.resource.k8s.io/devices": "1", "gold.storageclass.storage.k8s.io/requests.storage": "1"});
+        let classes = Classes::new([("gpu".to_owned(), Some("example.com/gpu".to_owned()))]);
+        let check = |group: &str, plural: &str, expected: &[&str]| {
+            assert_eq!(matching_names(group, plural, &hard, &classes), expected)
+        };
         check("", "pods", &["hugepages-2Mi", "pods", "requests.cpu", "requests.example.com/gpu"]);
         check("apps", "deployments", &["count/deployments.apps"]);
         check("", "secrets", &["secrets"]);
         check("", "persistentvolumeclaims", &["gold.storageclass.storage.k8s.io/requests.storage", "requests.storage"]);
         check("apps", "pods", &[]);
+        let devices = ["gpu.deviceclass.resource.k8s.io/devices", "requests.example.com/gpu"];
+        check("resource.k8s.io", "resourceclaims", &devices);
     }
 }

@@ -68,6 +68,15 @@ fn any(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
 }
 
+/// How a program ends that need not be started again before the machine is: systemd does not (`RestartPreventExitStatus`).
+pub const EXIT_LASTING: u8 = 78;
+
+/// How the program ends with this error.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    let is_lasting = error.downcast_ref::<rules::Refusal>().is_some_and(|refusal| refusal.is_lasting);
+    if is_lasting { EXIT_LASTING } else { 1 }
+}
+
 /// What is about to start here.
 pub struct Start<'a> {
     pub data_dir: &'a Path,
@@ -96,7 +105,7 @@ pub async fn before_start(start: Start<'_>) -> anyhow::Result<()> {
         (None, Some(_)) => Starts::Node,
     };
     if let Some(why) = rules::refusal(&host, starts) {
-        anyhow::bail!(why);
+        return Err(why.into());
     }
     let findings = if start.node.is_some() { rules::node(&host) } else { rules::server(&host) };
     for Finding { what, detail, .. } in findings.iter().filter(|finding| finding.verdict == Verdict::Worse) {

@@ -73,8 +73,26 @@ pub fn server(host: &Host) -> Vec<Finding> {
     std::iter::once(disk(&host.disk, DISK_MIN)).chain(host.ports.iter().map(port)).collect()
 }
 
+/// Why it is in vain to start.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    sentence: String,
+    /// Whether it is so until the machine is started with another kernel, so that trying again helps nobody.
+    pub is_lasting: bool,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+const KERNEL: &str = "kernel";
+
 /// Why it would be in vain to start, if it would.
-pub fn refusal(host: &Host, start: Starts) -> Option<String> {
+pub fn refusal(host: &Host, start: Starts) -> Option<Refusal> {
     let missing = |findings: Vec<Finding>| findings.into_iter().find(|finding| finding.verdict == Verdict::Missing);
     let Finding { what, detail, .. } = match start {
         Starts::Server => missing(server(host))?,
@@ -84,11 +102,12 @@ pub fn refusal(host: &Host, start: Starts) -> Option<String> {
             Some(finding) => finding,
             None => {
                 let Finding { what, detail, .. } = missing(node(host))?;
-                return Some(format!("{what}: {detail}, or run the control plane alone with --disable-agent"));
+                let sentence = format!("{what}: {detail}, or run the control plane alone with --disable-agent");
+                return Some(Refusal { sentence, is_lasting: what == KERNEL });
             }
         },
     };
-    Some(format!("{what}: {detail}"))
+    Some(Refusal { sentence: format!("{what}: {detail}"), is_lasting: what == KERNEL })
 }
 
 /// What is to run here.
@@ -108,7 +127,7 @@ fn root(is_root: bool) -> Finding {
 }
 
 fn kernel(host: &Host) -> Finding {
-    let what = "kernel";
+    let what = KERNEL;
     let release = &host.release;
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or_default());
     let version: (u32, u32) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());

@@ -38,10 +38,12 @@ TasksMax=infinity
 TimeoutStartSec=0
 Restart=always
 RestartSec=5
+RestartPreventExitStatus={lasting}
 
 [Install]
 WantedBy=multi-user.target
 ",
+        lasting = crate::check::EXIT_LASTING,
         stem = stem(role),
         program = program.display(),
         words = words.join(" "),
@@ -125,7 +127,14 @@ mod tests {
         assert!(text.contains(
             "\nExecStart=/usr/local/bin/knarr server \"--data-dir=/srv/my data\" --eviction-hard=nodefs.available<10%% --node-label=a=$$b\n"
         ));
-        for setting in ["Type=notify", "KillMode=process", "Delegate=yes", "TasksMax=infinity", "Restart=always"] {
+        for setting in [
+            "Type=notify",
+            "KillMode=process",
+            "Delegate=yes",
+            "TasksMax=infinity",
+            "Restart=always",
+            "RestartPreventExitStatus=78",
+        ] {
             assert!(text.lines().any(|line| line == setting), "{setting}");
         }
         let mut words = vec!["/usr/local/bin/knarr", "server"];

@@ -169,7 +169,7 @@ impl Default for File {
             topology_manager_scope: String::new(),
             topology_manager_policy_options: BTreeMap::new(),
             feature_gates: BTreeMap::new(),
-            fail_swap_on: false,
+            fail_swap_on: true,
             memory_swap: Default::default(),
             oom_score_adj: None,
             pods_per_core: 0,
@@ -201,7 +201,10 @@ impl File {
         own.retain(|name, value| {
             !component_config::says_nothing(value)
                 || (!value.is_null()
-                    && matches!(name.as_str(), "resolvConf" | "healthzPort" | "evictionHard" | "oomScoreAdj"))
+                    && matches!(
+                        name.as_str(),
+                        "resolvConf" | "healthzPort" | "evictionHard" | "oomScoreAdj" | "failSwapOn"
+                    ))
         });
         let file: File = serde_json::from_value(own.into()).context("decode fields")?;
         file.check()?;
@@ -401,6 +404,7 @@ impl File {
             system_reserved,
             managers,
             swap_behavior: self.swap_behavior()?,
+            fail_swap_on: self.fail_swap_on,
             eviction_hard: self.eviction_hard(),
             eviction_soft: self.eviction_soft.clone(),
             eviction_soft_grace_period: self.soft_grace_periods()?,

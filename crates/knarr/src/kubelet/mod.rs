@@ -212,10 +212,12 @@ impl Flags {
             Some(path) => file::read(path).with_context(|| format!("use {}", path.display()))?,
         };
         self.fields.put_into(&mut fields)?;
-        File::of(fields).context(match &self.config {
+        let file = File::of(fields).context(match &self.config {
             Some(path) => format!("use {}", path.display()),
             None => "use the flags".into(),
-        })
+        })?;
+        file.check_machine_swap(kubelet::node::machine::read().swap_bytes)?;
+        Ok(file)
     }
 
     /// The node as a server's or an agent's flags would describe it, for what is the same in all of them.

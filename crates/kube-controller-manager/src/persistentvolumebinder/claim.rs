@@ -161,12 +161,20 @@ fn waiting(claim: &PersistentVolumeClaim, event: Option<Event>) -> Plan {
 }
 
 fn in_phase(claim: &PersistentVolumeClaim, phase: &str) -> Plan {
-    let now = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if now == Some(phase) {
+    let old = claim.status.clone().unwrap_or_default();
+    // What it says of a volume is of one that it does not have.
+    let new = PersistentVolumeClaimStatus {
+        phase: Some(phase.into()),
+        access_modes: None,
+        capacity: None,
+        current_volume_attributes_class_name: None,
+        ..old.clone()
+    };
+    if new == old {
         return Plan::nothing();
     }
     let mut claim = claim.clone();
-    claim.status.get_or_insert_default().phase = Some(phase.into());
+    claim.status = Some(new);
     Plan::one(Write::update_sub(&claim, "status"))
 }
 
@@ -232,10 +240,16 @@ fn bound_status(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Opt
     let old = claim.status.clone().unwrap_or_default();
     // The size of a claim that is bound already is the resizer's to say.
     let kept = old.capacity.clone().filter(|_| old.phase.as_deref() == Some("Bound"));
+    // So are its attributes; while it is being bound they are those of the volume.
+    let attributes = match old.phase.as_deref() {
+        Some("Pending") => volume_spec(volume).volume_attributes_class_name.clone(),
+        _ => old.current_volume_attributes_class_name.clone(),
+    };
     let new = PersistentVolumeClaimStatus {
         phase: Some("Bound".into()),
         access_modes: volume_spec(volume).access_modes.clone(),
         capacity: kept.or_else(|| volume_spec(volume).capacity.clone()),
+        current_volume_attributes_class_name: attributes,
         ..old.clone()
     };
     if new == old {

@@ -79,6 +79,26 @@ fn binding_goes_step_by_step() {
 }
 
 #[test]
+fn a_claim_has_the_attributes_of_the_volume_that_it_is_bound_to() {
+    let reference = json!({"name": "c", "namespace": "a", "uid": "claim"});
+    let mut gold = volume(reference, json!({}), "Retain", "Bound");
+    gold.spec.get_or_insert_default().volume_attributes_class_name = Some("gold".into());
+    let current = |phase: &str, current: Option<&str>| {
+        let mut claim = claim(json!({"pv.kubernetes.io/bind-completed": "yes"}), "v", Some(""), phase);
+        claim.spec.get_or_insert_default().volume_attributes_class_name = Some("gold".into());
+        let status = claim.status.get_or_insert_default();
+        status.current_volume_attributes_class_name = current.map(Into::into);
+        let all = [Arc::new(gold.clone())];
+        let seen = Seen { classes: &[], named: Some(&gold), volumes: &all, pods: &[] };
+        let write = plan(&claim, &seen).writes.remove(0);
+        write.body()["status"]["currentVolumeAttributesClassName"].clone()
+    };
+    assert_eq!(current("Pending", None), "gold");
+    // From then on it is the resizer's to say.
+    assert_eq!(current("Bound", Some("silver")), "silver");
+}
+
+#[test]
 fn a_claim_without_a_volume_says_why_it_waits() {
     let nothing = "FailedBinding no persistent volumes available for this claim and no storage class is set";
     check(&claim(json!({}), "", Some(""), "Pending"), &[], &[], &[nothing]);

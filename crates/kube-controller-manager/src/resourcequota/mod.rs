@@ -5,9 +5,11 @@ mod plan;
 
 use std::time::Duration;
 
+use component_helpers::quota::devices::Classes;
 use component_helpers::quota::pod_resources::Amounts;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Service};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::Client;
 use reconcile::{Error, Key, Kind, On, Plan, Rule, Work, discover};
 use serde_json::Value;
@@ -30,6 +32,8 @@ pub(crate) static CONTROLLER: Controller = Controller {
             &On::every(|cx, service: &Service| quotas_beside(cx, service)),
             &On::every(|cx, claim: &PersistentVolumeClaim| quotas_beside(cx, claim)),
             &On::every(|cx, controller: &ReplicationController| quotas_beside(cx, controller)),
+            &On::every(|cx, claim: &ResourceClaim| quotas_beside(cx, claim)),
+            &On::every(|_, _: &DeviceClass| Vec::new()),
         ],
         workers_max: 5,
         reconcile: |cx, key| reconcile(cx, key).boxed(),
@@ -62,7 +66,11 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
 async fn count(cx: &Context, key: &Key, quota: &ResourceQuota) -> Result<Amounts, Error> {
     let mut used = plan::nothing_used(quota);
     let value = serde_json::to_value(quota).unwrap_or_default();
-    let counted = plan::weighed(quota);
+    let classes = cx.cache::<DeviceClass>().list();
+    let classes =
+        classes.iter().map(|class| (Key::of(&class.metadata).name, class.spec.extended_resource_name.clone()));
+    let classes = Classes::new(classes);
+    let counted = plan::weighed(quota, &classes);
     let (namespace, now) = (&key.namespace, cx.now());
     if counted.contains(&"pods") {
         plan::add_all(&mut used, &value, "pods", &cx.cache::<Pod>().in_namespace(namespace), now);
@@ -77,6 +85,11 @@ async fn count(cx: &Context, key: &Key, quota: &ResourceQuota) -> Result<Amounts
     if counted.contains(&"replicationcontrollers") {
         let all = cx.cache::<ReplicationController>().in_namespace(namespace);
         plan::add_all(&mut used, &value, "replicationcontrollers", &all, now);
+    }
+    if counted.contains(&"resourceclaims") {
+        let claims = cx.cache::<ResourceClaim>().in_namespace(namespace);
+        let pod = |name: &str| cx.cache::<Pod>().get(&Key::new(namespace, name));
+        plan::add_device_claims(&mut used, &value, &classes, &claims, pod, now);
     }
     let others = plan::others(quota);
     if others.is_empty() {

@@ -2,17 +2,25 @@
 
 use std::sync::Arc;
 
+use component_helpers::quota::devices::{Classes, pod_of};
 use component_helpers::quota::pod_resources::{Amounts, add};
 use component_helpers::quota::{scopes, usage};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, ResourceQuotaStatus};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use machinery::quantity::Quantity;
 use reconcile::{Kind, Plan, Write};
 use serde_json::{Value, json};
 
 /// Kinds that are cached.
-const WEIGHED: &[&str] = &["pods", "services", "persistentvolumeclaims", "replicationcontrollers"];
+const WEIGHED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "services"),
+    ("", "persistentvolumeclaims"),
+    ("", "replicationcontrollers"),
+    ("resource.k8s.io", "resourceclaims"),
+];
 
 /// The names that the quota limits, none of them used.
 pub(super) fn nothing_used(quota: &ResourceQuota) -> Amounts {
@@ -23,25 +31,53 @@ fn hard_names(quota: &ResourceQuota) -> impl Iterator<Item = &String> {
     quota.spec.iter().flat_map(|spec| spec.hard.iter().flatten()).map(|(name, _)| name)
 }
 
-fn matching(group: &str, plural: &str, names: &[&String]) -> Vec<String> {
+fn matching(group: &str, plural: &str, names: &[&String], classes: &Classes) -> Vec<String> {
     let hard: serde_json::Map<String, Value> = names.iter().map(|name| (name.to_string(), json!("0"))).collect();
-    usage::matching_names(group, plural, &Value::Object(hard))
+    usage::matching_names(group, plural, &Value::Object(hard), classes)
 }
 
 /// The cached kinds that the quota limits.
-pub(super) fn weighed(quota: &ResourceQuota) -> Vec<&'static str> {
+pub(super) fn weighed(quota: &ResourceQuota, classes: &Classes) -> Vec<&'static str> {
     let names: Vec<&String> = hard_names(quota).collect();
-    WEIGHED.iter().copied().filter(|plural| !matching("", plural, &names).is_empty()).collect()
+    let weighed = WEIGHED.iter().filter(|(group, plural)| !matching(group, plural, &names, classes).is_empty());
+    weighed.map(|(_, plural)| *plural).collect()
 }
 
 /// The names that are about kinds which are not cached.
 pub(super) fn others(quota: &ResourceQuota) -> Vec<&String> {
     let names = hard_names(quota);
-    names.filter(|name| WEIGHED.iter().all(|plural| matching("", plural, &[name]).is_empty())).collect()
+    let is_other = |name: &&String| {
+        WEIGHED.iter().all(|(group, plural)| matching(group, plural, &[name], &Classes::default()).is_empty())
+    };
+    names.filter(is_other).collect()
 }
 
 pub(super) fn names_of(group: &str, plural: &str, names: &[&String]) -> Vec<String> {
-    matching(group, plural, names)
+    matching(group, plural, names, &Classes::default())
+}
+
+/// The same for ResourceClaims, which count by classes and not for what their pods count for.
+pub(super) fn add_device_claims(
+    used: &mut Amounts,
+    quota: &Value,
+    classes: &Classes,
+    claims: &[Arc<ResourceClaim>],
+    pod: impl Fn(&str) -> Option<Arc<Pod>>,
+    now: Timestamp,
+) {
+    if !scopes::matches(quota, "resource.k8s.io", "resourceclaims", &Value::Null) {
+        return;
+    }
+    let values = claims.iter().filter_map(|claim| serde_json::to_value(&**claim).ok());
+    let values: Vec<Arc<Value>> = values.map(Arc::new).collect();
+    for claim in &values {
+        let mut taken = usage::of_object("resource.k8s.io", "resourceclaims", claim, now);
+        let pod = pod_of(claim, |name| serde_json::to_value(&*pod(name)?).ok(), || values.clone());
+        let of_pod = pod.map(|pod| usage::of_object("", "pods", &pod, now)).unwrap_or_default();
+        classes.add_extended(&mut taken, &of_pod);
+        taken.retain(|name, _| used.contains_key(name));
+        add(used, &taken);
+    }
 }
 
 /// Adds what each object takes, where it is in the quota's scopes.
@@ -93,8 +129,6 @@ pub(super) fn plan(quota: &ResourceQuota, used: &Amounts) -> Plan {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
-
     use super::*;
 
     fn quota(hard: Value, used: Value) -> ResourceQuota {
@@ -134,8 +168,43 @@ mod tests {
     #[test]
     fn names_say_what_must_be_listed() {
         let quota = quota(json!({"pods": "1", "count/deployments.apps": "1", "secrets": "1"}), json!({}));
-        assert_eq!(weighed(&quota), ["pods"]);
+        assert_eq!(weighed(&quota, &Classes::default()), ["pods"]);
         assert_eq!(others(&quota), ["count/deployments.apps", "secrets"]);
         assert_eq!(names_of("apps", "deployments", &others(&quota)), ["count/deployments.apps"]);
+    }
+
+    #[test]
+    fn devices_count_by_class() {
+        let hard = json!({"gpu.deviceclass.resource.k8s.io/devices": "9", "requests.example.com/gpu": "9", "count/resourceclaims.resource.k8s.io": "9"});
+        let quota = quota(hard, json!({}));
+        let classes = Classes::new([("gpu".to_owned(), Some("example.com/gpu".to_owned()))]);
+        assert_eq!(weighed(&quota, &classes), ["pods", "resourceclaims"]);
+        assert!(others(&quota).is_empty());
+        let claim = |name: &str, metadata: Value| -> Arc<ResourceClaim> {
+            let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2});
+            let mut claim = json!({"metadata": {"name": name, "namespace": "a"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}});
+            machinery::object::child_mut(&mut claim, "metadata")
+                .extend(metadata.as_object().cloned().unwrap_or_default());
+            Arc::new(serde_json::from_value(claim).expect("a claim"))
+        };
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true});
+        let of_pod = json!({"ownerReferences": [owner], "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}});
+        let claims = [claim("by-user", json!({})), claim("by-scheduler", of_pod)];
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "a", "uid": "u"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "2"}}}]}}))
+        .expect("a pod");
+        let mut used = nothing_used(&quota);
+        let value = serde_json::to_value(&quota).expect("is written");
+        let pod = Arc::new(pod);
+        add_all(&mut used, &value, "pods", std::slice::from_ref(&pod), Timestamp::UNIX_EPOCH);
+        add_device_claims(&mut used, &value, &classes, &claims, |_| Some(pod.clone()), Timestamp::UNIX_EPOCH);
+        let shown: Vec<String> = used.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        let expected = [
+            "count/resourceclaims.resource.k8s.io=2",
+            "gpu.deviceclass.resource.k8s.io/devices=4",
+            "requests.example.com/gpu=4",
+        ];
+        assert_eq!(shown, expected, "two of a user, and two of a pod that are counted once");
     }
 }

@@ -43,7 +43,7 @@ pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
         (Arc::new(volume_zone::VolumeZone), 0),
         (Arc::new(pod_topology_spread::PodTopologySpread::default()), 2),
         (Arc::new(inter_pod_affinity::InterPodAffinity::default()), 2),
-        (Arc::new(dynamic_resources::DynamicResources::default()), 0),
+        (Arc::new(dynamic_resources::DynamicResources::default()), 2),
         (Arc::new(balanced_allocation::BalancedAllocation::default()), 1),
         (Arc::new(image_locality::ImageLocality), 1),
     ]

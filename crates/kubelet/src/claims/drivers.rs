@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::health::{Following, Healths};
 use crate::drivers::Registrant;
 use crate::node::Seen;
 
@@ -44,21 +45,29 @@ pub enum RegisterError {
     TooMany(String),
 }
 
+struct Registered {
+    by: Registrant,
+    driver: Driver,
+    _health: Following,
+}
+
 pub(super) struct Drivers {
     client: kube::Client,
     node_name: String,
     /// In the order in which they came; the newest is asked.
-    registered: Mutex<BTreeMap<String, Vec<(Registrant, Driver)>>>,
+    registered: Mutex<BTreeMap<String, Vec<Registered>>>,
     wiping: Mutex<BTreeMap<String, AbortOnDropHandle<()>>>,
+    healths: Arc<Healths>,
 }
 
 impl Drivers {
-    pub fn new(client: kube::Client, node_name: &str) -> Drivers {
-        Drivers { client, node_name: node_name.to_owned(), registered: Mutex::default(), wiping: Mutex::default() }
+    pub fn new(client: kube::Client, node_name: &str, healths: Arc<Healths>) -> Drivers {
+        let node_name = node_name.to_owned();
+        Drivers { client, node_name, registered: Mutex::default(), wiping: Mutex::default(), healths }
     }
 
     pub fn get(&self, name: &str) -> Option<Driver> {
-        self.registered.lock().get(name)?.last().map(|(_, driver)| driver.clone())
+        self.registered.lock().get(name)?.last().map(|registered| registered.driver.clone())
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -76,14 +85,15 @@ impl Drivers {
         let mut registered = self.registered.lock();
         let all = registered.entry(name.to_owned()).or_default();
         // The same plugin, restarted, has the same registration socket; another cannot take its place.
-        all.retain(|(other, _)| other.socket != by.socket);
-        if all.iter().any(|(_, other)| other.socket() == endpoint) {
+        all.retain(|other| other.by.socket != by.socket);
+        if all.iter().any(|other| other.driver.socket() == endpoint) {
             return Err(RegisterError::Taken { name: name.to_owned(), endpoint: endpoint.display().to_string() });
         }
         if all.len() >= OF_A_DRIVER_MAX {
             return Err(RegisterError::TooMany(name.to_owned()));
         }
-        all.push((by.clone(), driver));
+        let health = self.healths.follow(name, driver.clone());
+        all.push(Registered { by: by.clone(), driver, _health: health });
         self.wiping.lock().remove(name);
         Ok(())
     }
@@ -93,7 +103,7 @@ impl Drivers {
         let mut registered = self.registered.lock();
         let Some(all) = registered.get_mut(name) else { return };
         let before = all.len();
-        all.retain(|(other, _)| other != by);
+        all.retain(|other| other.by != *by);
         if all.len() == before || !all.is_empty() {
             return;
         }
@@ -157,7 +167,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_newest_plugin_is_asked() {
-        let drivers = Arc::new(Drivers::new(crate::fake_api::FakeApi::new().client(), "n1"));
+        let healths = Arc::new(Healths::new(Arc::default(), Arc::default()));
+        let drivers = Arc::new(Drivers::new(crate::fake_api::FakeApi::new().client(), "n1", healths));
         let by = |socket: &str, number| Registrant { socket: socket.into(), number };
         let register = |endpoint: &str, by: &Registrant| {
             let services = ["v1.DRAPlugin".to_owned()];

@@ -4,6 +4,8 @@
 
 mod names;
 mod state;
+mod health;
+mod metrics;
 mod drivers;
 mod prepare;
 
@@ -11,14 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceHealth, ResourceStatus};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::drivers::Registrant;
 use crate::node::Seen;
 use crate::pod::spec;
+use crate::pods::Pods;
 use drivers::Drivers;
+use health::Healths;
 use state::{Claim, Key};
 
 pub use drivers::RegisterError;
@@ -29,7 +33,9 @@ pub struct Claims {
     client: kube::Client,
     folder: PathBuf,
     drivers: Arc<Drivers>,
-    known: Mutex<BTreeMap<Key, Claim>>,
+    known: Arc<Mutex<BTreeMap<Key, Claim>>>,
+    healths: Arc<Healths>,
+    metrics: metrics::Metrics,
     /// One at a time prepares or takes back a claim, so that a pod that comes and one that goes do not undo each other's work.
     busy: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<()>>>>,
     /// One at a time writes the file, and what is written later is newer.
@@ -61,12 +67,16 @@ pub enum GetError {
 
 impl Claims {
     /// As the last kubelet left it.
-    pub fn new(client: kube::Client, root: &Path, node_name: &str) -> Claims {
+    pub fn new(client: kube::Client, root: &Path, node_name: &str, pods: Arc<Pods>) -> Claims {
+        let known = Arc::new(Mutex::new(restore(root)));
+        let healths = Arc::new(Healths::new(known.clone(), pods));
         Claims {
-            drivers: Arc::new(Drivers::new(client.clone(), node_name)),
+            drivers: Arc::new(Drivers::new(client.clone(), node_name, healths.clone())),
             client,
             folder: root.to_owned(),
-            known: Mutex::new(restore(root)),
+            known,
+            healths,
+            metrics: metrics::Metrics::default(),
             busy: Mutex::default(),
             writing: Mutex::default(),
         }
@@ -122,6 +132,40 @@ impl Claims {
         let known = self.known.lock();
         let claims = used.keys().filter_map(|name| known.get(&(spec::namespace(pod).to_owned(), name.clone())));
         claims.map(|claim| claimed(claim, &used)).collect()
+    }
+
+    /// How the devices are that a container has claimed, as its status shows them.
+    pub(crate) fn health_of(&self, pod: &Pod, container: &Container) -> Vec<ResourceStatus> {
+        let known = self.known.lock();
+        let listed = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
+        let of_claim = |listed: &k8s_openapi::api::core::v1::ResourceClaim| {
+            let key = (spec::namespace(pod).to_owned(), names::of_entry(pod, &listed.name)?);
+            let request = listed.request.as_deref().unwrap_or_default();
+            let resources = self.health_of_claim(known.get(&key)?, request);
+            let name = match request {
+                "" => format!("claim:{}", listed.name),
+                request => format!("claim:{}/{request}", listed.name),
+            };
+            (!resources.is_empty()).then_some(ResourceStatus { name, resources: Some(resources) })
+        };
+        listed.filter_map(of_claim).collect()
+    }
+
+    fn health_of_claim(&self, claim: &Claim, request: &str) -> Vec<ResourceHealth> {
+        let mut shown: Vec<ResourceHealth> = Vec::new();
+        for (driver, of_driver) in &claim.drivers {
+            for device in of_driver.devices().filter(|device| device.is_for(request)) {
+                let by_name = || format!("{driver}/{}/{}", device.pool, device.name);
+                let resource_id = device.cdi().next().cloned().unwrap_or_else(by_name);
+                // Two devices may stand for one.
+                if shown.iter().any(|other| other.resource_id == resource_id) {
+                    continue;
+                }
+                let (health, message) = self.healths.get(driver, &device.pool, &device.name);
+                shown.push(ResourceHealth { health: Some(health.as_str().to_owned()), message, resource_id });
+            }
+        }
+        shown
     }
 
     /// Whether drivers must still hear of this pod's end.

@@ -56,6 +56,12 @@ fn claim_name(pod: &Pod, wanted: &PodResourceClaim) -> Result<Option<Named>, Cla
     }
 }
 
+/// The object that an entry of a pod means, if it is there.
+pub(super) fn of_entry(pod: &Pod, entry: &str) -> Option<String> {
+    let wanted = spec::wishes(pod).resource_claims.iter().flatten().find(|wanted| wanted.name == entry)?;
+    claim_name(pod, wanted).ok().flatten().map(|named| named.name)
+}
+
 /// What a container uses of which claim: requests by the claim's name. A request without a name is all of it.
 pub(super) fn of_container(pod: &Pod, container: &Container) -> Result<BTreeMap<String, Vec<String>>, ClaimError> {
     let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();

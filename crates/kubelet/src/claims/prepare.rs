@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use super::Claims;
+use super::metrics::Operation;
 use super::names::{self, ClaimError};
 use super::state::{Claim, Key};
 use crate::objects::in_words;
@@ -67,6 +69,13 @@ type Batches = BTreeMap<String, Vec<v1::Claim>>;
 impl Claims {
     /// Before the pod's sandbox is made. Nothing is noted unless all is as it should be, so that a pod that never came so far can go.
     pub(crate) async fn prepare(&self, pod: &Pod) -> Result<(), PrepareError> {
+        let began = Instant::now();
+        let prepared = self.prepare_all(pod).await;
+        self.metrics.operation(Operation::PrepareResources, prepared.is_err(), began.elapsed());
+        prepared
+    }
+
+    async fn prepare_all(&self, pod: &Pod) -> Result<(), PrepareError> {
         let mut wanted = Vec::new();
         for named in names::of_pod(pod)? {
             let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), spec::namespace(pod));
@@ -124,7 +133,9 @@ impl Claims {
 
     async fn prepare_batch(&self, name: &str, claims: &[v1::Claim]) -> Result<(), PrepareError> {
         let call = Call::NodePrepareResources;
-        let asked = self.driver(name)?.prepare(claims.to_vec()).await;
+        let (driver, began) = (self.driver(name)?, Instant::now());
+        let asked = driver.prepare(claims.to_vec()).await;
+        self.metrics.call(name, driver.method(&call.to_string()), code_of(&asked), began.elapsed());
         let answers = asked.map_err(|source| PrepareError::Call { call, source })?;
         let count = answers.len();
         for (uid, answer) in answers {
@@ -139,6 +150,13 @@ impl Claims {
 
     /// After the pod's last container. It may be asked again and again.
     pub(crate) async fn unprepare(&self, pod: &str) -> Result<(), PrepareError> {
+        let began = Instant::now();
+        let taken_back = self.unprepare_all(pod).await;
+        self.metrics.operation(Operation::UnprepareResources, taken_back.is_err(), began.elapsed());
+        taken_back
+    }
+
+    async fn unprepare_all(&self, pod: &str) -> Result<(), PrepareError> {
         let of_pod = |known: &BTreeMap<Key, Claim>| -> Vec<Key> {
             known.values().filter(|claim| claim.is_of(pod)).map(Claim::key).collect()
         };
@@ -182,7 +200,9 @@ impl Claims {
 
     async fn unprepare_batch(&self, name: &str, claims: &[v1::Claim]) -> Result<(), PrepareError> {
         let call = Call::NodeUnprepareResources;
-        let asked = self.driver(name)?.unprepare(claims.to_vec()).await;
+        let (driver, began) = (self.driver(name)?, Instant::now());
+        let asked = driver.unprepare(claims.to_vec()).await;
+        self.metrics.call(name, driver.method(&call.to_string()), code_of(&asked), began.elapsed());
         let answers = asked.map_err(|source| PrepareError::Call { call, source })?;
         let count = answers.len();
         for (uid, answer) in answers {
@@ -206,6 +226,10 @@ impl Claims {
         }
         held
     }
+}
+
+fn code_of<T>(answer: &devices::Result<T>) -> String {
+    answer.as_ref().err().map_or_else(|| "OK".to_owned(), devices::Error::code_name)
 }
 
 /// Which of the claims an answer is about.

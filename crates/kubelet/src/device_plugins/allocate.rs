@@ -135,7 +135,10 @@ impl DevicePlugins {
             ids
         };
         let reservation = Reservation { plugins: self, resource: wanted.resource, ids: &ids };
-        let answer = connected.plugin.allocate(ids.iter().cloned().collect()).await.map_err(AllocateError::Allocate)?;
+        let began = tokio::time::Instant::now();
+        let answer = connected.plugin.allocate(ids.iter().cloned().collect()).await;
+        self.metrics.allocated(wanted.resource, began.elapsed());
+        let answer = answer.map_err(AllocateError::Allocate)?;
         let response = answer.ok_or_else(|| AllocateError::Empty(wanted.resource.to_owned()))?;
         self.state.lock().commit(wanted.uid, wanted.container, wanted.resource, &ids, response);
         drop(reservation);

@@ -1,6 +1,7 @@
 //! Devices in the PodResources API and in pod status.
 
 use devices::podresources::{ContainerDevices, NumaNode, TopologyInfo};
+use k8s_openapi::api::core::v1::{ResourceHealth, ResourceStatus};
 
 use super::DevicePlugins;
 
@@ -16,6 +17,22 @@ impl DevicePlugins {
             })
         });
         devices.collect()
+    }
+
+    /// How a container's devices are, as its status shows them. Of a device that no plugin lists nothing bad is known, as upstream.
+    pub(crate) fn health_of(&self, uid: &str, container: &str) -> Vec<ResourceStatus> {
+        let state = self.state.lock();
+        let resources = state.of_container(uid, container).into_iter().flatten();
+        let health = |resource: &str, id: String| {
+            let device = state.resources.get(resource).and_then(|known| known.devices.get(&id));
+            let health = if device.is_none_or(|device| device.reported_healthy) { "Healthy" } else { "Unhealthy" };
+            ResourceHealth { health: Some(health.to_owned()), message: None, resource_id: id }
+        };
+        let status = |(resource, allocation): (&String, &super::state::Allocation)| ResourceStatus {
+            name: resource.clone(),
+            resources: Some(allocation.ids().into_iter().map(|id| health(resource, id)).collect()),
+        };
+        resources.map(status).collect()
     }
 
     pub(crate) fn allocatable(&self) -> Vec<ContainerDevices> {

@@ -7,6 +7,7 @@ mod allocate;
 mod hints;
 mod container;
 mod listing;
+mod metrics;
 mod checkpoint;
 mod watch;
 mod serve;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::Health;
+use crate::pods::Pods;
 use state::{Connected, State};
 
 pub(crate) use allocate::Reusable;
@@ -39,6 +41,8 @@ const RESOURCES_MAX: usize = 256;
 pub struct DevicePlugins {
     folder: PathBuf,
     health: Arc<Health>,
+    pods: Arc<Pods>,
+    metrics: metrics::Metrics,
     state: Mutex<State>,
     /// What follows each resource's plugin.
     following: Mutex<BTreeMap<String, AbortOnDropHandle<()>>>,
@@ -70,12 +74,14 @@ pub enum RegisterError {
 
 impl DevicePlugins {
     /// As the last kubelet left it.
-    pub fn new(root: &Path, health: Arc<Health>) -> DevicePlugins {
+    pub fn new(root: &Path, health: Arc<Health>, pods: Arc<Pods>) -> DevicePlugins {
         let folder = root.join(FOLDER);
         let plugins = DevicePlugins {
             state: Mutex::new(restore(&folder)),
             folder,
             health,
+            pods,
+            metrics: metrics::Metrics::default(),
             following: Mutex::default(),
             writing: Mutex::default(),
             number: AtomicU64::new(0),
@@ -126,6 +132,7 @@ impl DevicePlugins {
         let lists = plugin.list_and_watch().await.map_err(RegisterError::List)?;
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         self.state.lock().connect(resource, Connected { plugin, options, number }, Instant::now());
+        self.metrics.registered(resource);
         tracing::info!(resource, socket = %socket.display(), "registered device plugin");
         let following = component_base::tasks::spawn(watch::follow(self.clone(), resource.to_owned(), number, lists));
         self.following.lock().insert(resource.to_owned(), AbortOnDropHandle::new(following));
@@ -144,9 +151,9 @@ impl DevicePlugins {
     }
 
     fn listed(&self, resource: &str, number: u64, devices: Vec<Device>) {
-        if !self.state.lock().list(resource, number, devices) {
-            return;
-        }
+        let Some(changed) = self.state.lock().list(resource, number, devices) else { return };
+        let holders = self.state.lock().holders(resource, &changed);
+        self.pods.devices_changed(holders);
         self.save_or_tell();
         self.announce();
     }
@@ -248,6 +255,6 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join(checkpoint::FILE), "{\"Data\":{}").unwrap();
         let health = Arc::new(Health::new(1));
-        assert!(DevicePlugins::new(root.path(), health).state.lock().pods.is_empty());
+        assert!(DevicePlugins::new(root.path(), health, Arc::default()).state.lock().pods.is_empty());
     }
 }

@@ -33,6 +33,8 @@ impl Allocation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     pub healthy: bool,
+    /// As its plugin said last; it stays shown so when the plugin goes, as upstream.
+    pub reported_healthy: bool,
     pub nodes: Vec<i64>,
 }
 
@@ -107,20 +109,33 @@ impl State {
         true
     }
 
-    /// What the plugin says of its devices. Whether that is anything new.
-    pub fn list(&mut self, resource: &str, number: u64, list: Vec<v1beta1::Device>) -> bool {
-        let Some(entry) = self.resources.get_mut(resource) else { return false };
+    /// What the plugin says of its devices. If that is anything new, which of them are in another state than before.
+    pub fn list(&mut self, resource: &str, number: u64, list: Vec<v1beta1::Device>) -> Option<Ids> {
+        let entry = self.resources.get_mut(resource)?;
         if entry.connected.as_ref().is_none_or(|connected| connected.number != number) {
-            return false;
+            return None;
         }
         let device = |device: v1beta1::Device| {
             let nodes = device.topology.map(|topology| topology.nodes.iter().map(|node| node.id).collect());
-            (device.id, Device { healthy: device.health == "Healthy", nodes: nodes.unwrap_or_default() })
+            let healthy = device.health == "Healthy";
+            (device.id, Device { healthy, reported_healthy: healthy, nodes: nodes.unwrap_or_default() })
         };
         let devices: BTreeMap<String, Device> = list.into_iter().map(device).collect();
         let is_new = entry.devices != devices;
+        let before = |id: &String| entry.devices.get(id).map(|device| device.reported_healthy);
+        let changed = devices.iter().filter(|(id, device)| before(id) != Some(device.reported_healthy));
+        let changed = changed.map(|(id, _)| id.clone()).collect();
         entry.devices = devices;
-        is_new
+        is_new.then_some(changed)
+    }
+
+    /// Pods that have one of these devices.
+    pub fn holders(&self, resource: &str, ids: &Ids) -> Vec<String> {
+        let has = |resources: &BTreeMap<String, Allocation>| {
+            resources.get(resource).is_some_and(|allocation| !allocation.ids().is_disjoint(ids))
+        };
+        let pods = self.pods.iter().filter(|(_, containers)| containers.values().any(has));
+        pods.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Forgets resources whose plugins are gone for too long; the next look is due then.
@@ -237,12 +252,18 @@ pub(super) mod tests {
         let mut state = State::default();
         let count = |state: &State| state.counts().get("x.test/r").map(|count| (count.capacity, count.allocatable));
         state.connect("x.test/r", connected(1), now);
-        assert!(state.list("x.test/r", 1, vec![device("a", true), device("b", false)]));
-        assert!(!state.list("x.test/r", 1, vec![device("b", false), device("a", true)]), "the same again");
+        let ids = |list: &[&str]| Some(list.iter().map(ToString::to_string).collect::<Ids>());
+        assert_eq!(state.list("x.test/r", 1, vec![device("a", true), device("b", false)]), ids(&["a", "b"]));
+        assert_eq!(state.list("x.test/r", 1, vec![device("b", false), device("a", true)]), None, "the same again");
+        state.commit("uid-1", "c", "x.test/r", &Ids::from(["a".to_owned()]), ContainerAllocateResponse::default());
+        assert_eq!(state.list("x.test/r", 1, vec![device("a", false), device("b", false)]), ids(&["a"]));
+        assert_eq!(state.holders("x.test/r", &Ids::from(["a".to_owned()])), ["uid-1"]);
+        assert!(state.holders("x.test/r", &Ids::from(["b".to_owned()])).is_empty());
+        assert_eq!(state.list("x.test/r", 1, vec![device("a", true), device("b", false)]), ids(&["a"]));
         assert_eq!(count(&state), Some((2, 1)));
         state.connect("x.test/r", connected(2), now);
         assert!(!state.disconnect("x.test/r", 1, now), "another serves it");
-        assert!(!state.list("x.test/r", 1, vec![]));
+        assert_eq!(state.list("x.test/r", 1, vec![]), None);
         assert!(state.disconnect("x.test/r", 2, now));
         assert_eq!(count(&state), Some((2, 0)));
         assert_eq!(state.expire(now), Some(now + STOPPED_MAX));

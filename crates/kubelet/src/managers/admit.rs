@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::time::Instant;
 
 use super::align::{Policy, Scope};
 use super::cpu;
@@ -81,12 +82,14 @@ impl Managers {
 
     /// For a pod without devices of plugins. `active` are the pods that may have anything; unknown until the API has said which there are.
     pub(crate) fn admit(&self, pod: &Pod, active: Option<&HashSet<String>>) -> Result<(), Refused> {
+        let began = Instant::now();
         if !self.concern() {
-            return Ok(());
+            return self.counted(began, Ok(()));
         }
         self.prepare(active);
         let admitted = self.admit_without_devices(pod);
-        self.finish(pod, admitted)
+        let admitted = self.finish(pod, admitted);
+        self.counted(began, admitted)
     }
 
     fn admit_without_devices(&self, pod: &Pod) -> Result<(), Refused> {
@@ -106,10 +109,22 @@ impl Managers {
         devices: &DevicePlugins,
         active: Option<&HashSet<String>>,
     ) -> Result<(), Refused> {
+        let began = Instant::now();
         let _turn = if self.align.policy == Policy::None { None } else { Some(self.turn.lock().await) };
         self.prepare(active);
         let admitted = self.admit_each(pod, devices, active).await;
-        self.finish(pod, admitted)
+        let admitted = self.finish(pod, admitted);
+        self.counted(began, admitted)
+    }
+
+    /// Errors of pods whose resources need not be aligned are not the topology manager's.
+    fn counted(&self, began: Instant, admitted: Result<(), Refused>) -> Result<(), Refused> {
+        self.metrics.admission_ms.observe(began.elapsed().as_millis() as f64);
+        let is_aligned = self.align.policy != Policy::None;
+        let of_alignment = if is_aligned && admitted.is_err() { Err(()) } else { Ok(()) };
+        // Only counted; what it says is in `admitted`.
+        let _ = self.metrics.admissions.count(of_alignment);
+        admitted
     }
 
     async fn admit_each(
@@ -180,19 +195,29 @@ impl Managers {
             }
         };
         if let Some((policy, cpus)) = &mut state.cpu {
-            policy.allocate(cpus, pod, container, hint.mask)?;
+            let (pins, whole_cores) = (policy.pins(pod, container), policy.gives_whole_cores());
+            let mut given = policy.allocate(cpus, pod, container, hint.mask);
+            if pins {
+                given = self.metrics.cpus.count(given);
+            }
+            if pins && whole_cores {
+                given = self.metrics.cores.count(given);
+            }
+            given?;
         }
         if let Some((policy, memory)) = &mut state.memory {
-            policy.allocate(memory, pod, container, hint)?;
+            let given = policy.allocate(memory, pod, container, hint);
+            if memory::pins(pod) { self.metrics.memory.count(given)? } else { given? }
         }
         Ok(hint)
     }
 
     fn merged(&self, providers: &[Hints]) -> Result<Hint, Refused> {
-        match self.align.merge(providers) {
+        let merged = match self.align.merge(providers) {
             (hint, true) => Ok(hint),
             (_, false) => Err(Refused::Affinity),
-        }
+        };
+        if self.align.policy == Policy::SingleNumaNode { self.metrics.one_node.count(merged) } else { merged }
     }
 }
 

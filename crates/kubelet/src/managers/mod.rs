@@ -12,6 +12,7 @@ mod mask;
 mod topology;
 mod read;
 mod admit;
+mod metrics;
 mod reconcile;
 #[cfg(test)]
 mod tests;
@@ -88,6 +89,7 @@ pub struct Managers {
     changed: Notify,
     /// The processors that running containers were told last, by container id.
     applied: Mutex<HashMap<String, String>>,
+    metrics: metrics::Metrics,
 }
 
 #[derive(Default)]
@@ -125,6 +127,7 @@ impl Managers {
             turn: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             applied: Mutex::default(),
+            metrics: metrics::Metrics::default(),
         })
     }
 

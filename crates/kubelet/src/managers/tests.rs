@@ -223,3 +223,32 @@ fn a_guaranteed_pod_is_not_resized() {
     assert_eq!(managers.forbids_resize("cpu").as_deref(), Some(message));
     assert!(managers.forbids_resize("memory").is_some());
 }
+
+#[test]
+fn managers_count_what_they_give_and_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    let managers = start(folder.path(), &settings(Policy::SingleNumaNode, Scope::Container)).unwrap();
+    managers.admit(&pod("a", &[("2", "1Gi")]), None).unwrap();
+    // It would have to be on both nodes.
+    managers.admit(&pod("b", &[("6", "1Gi")]), None).unwrap_err();
+    let mut page = component_base::metrics::Page::default();
+    managers.write_metrics(&mut page);
+    let text = page.text();
+    for line in [
+        "kubelet_cpu_manager_pinning_requests_total 1",
+        "kubelet_cpu_manager_pinning_errors_total 0",
+        "kubelet_cpu_manager_shared_pool_size_millicores 5000",
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 2",
+        "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 2",
+        "kubelet_memory_manager_pinning_requests_total 1",
+        "kubelet_topology_manager_admission_requests_total 2",
+        "kubelet_topology_manager_admission_errors_total 1",
+        "kubelet_topology_manager_admission_duration_ms_count 2",
+        "kubelet_container_aligned_compute_resources_count{boundary=\"numa_node\",scope=\"container\"} 1",
+        "kubelet_container_aligned_compute_resources_failure_count{boundary=\"numa_node\",scope=\"container\"} 1",
+        "kubelet_container_aligned_compute_resources_failure_count{boundary=\"numa_node\",scope=\"pod\"} 0",
+        "kubelet_container_aligned_compute_resources_count{boundary=\"physical_cpu\",scope=\"container\"} 0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} in\n{text}");
+    }
+}

@@ -219,6 +219,14 @@ mod tests {
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{name: v, secret: {secretName: s}}], containers: [{name: c, image: i}]}",
                 "may not reference secrets",
             ),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]}",
+                "may not reference resource claims",
+            ),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{name: v, persistentVolumeClaim: {claimName: x}}], containers: [{name: c, image: i}]}",
+                "may not reference persistent volume claims",
+            ),
         ] {
             let error = parse(broken).unwrap_err().to_string();
             assert!(error.contains(why), "{broken}: {error}");

@@ -45,6 +45,7 @@ pub(crate) fn config() -> Config {
         eviction_hard: BTreeMap::new(),
         managers: Default::default(),
         swap_behavior: Default::default(),
+        fail_swap_on: false,
         eviction_soft: BTreeMap::new(),
         eviction_soft_grace_period: BTreeMap::new(),
         eviction_pressure_transition_period: Duration::from_secs(300),

@@ -31,9 +31,10 @@ pub(crate) mod fake_runtime;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, ResourceStatus};
 use reconcile::events::{EventType, reference};
 
 use crate::claims::Claims;
@@ -108,6 +109,19 @@ impl Shared {
     /// The node's addresses, as they are now.
     pub(crate) fn host_ips(&self) -> Vec<String> {
         self.kubelet.config.addresses.get().iter().map(ToString::to_string).collect()
+    }
+
+    /// How the devices of each container are.
+    fn device_health(&self, pod: &Pod) -> BTreeMap<String, Vec<ResourceStatus>> {
+        let mut health = BTreeMap::new();
+        for container in spec::regular_containers(pod) {
+            let mut devices = self.device_plugins.health_of(spec::uid(pod), &container.name);
+            devices.extend(self.claims.health_of(pod, container));
+            if !devices.is_empty() {
+                health.insert(container.name.clone(), devices);
+            }
+        }
+        health
     }
 
     /// Whether processors that a pod's containers have for themselves are without a quota.

@@ -74,6 +74,7 @@ pub async fn run(
             },
             () = over.notified() => workers.one_is_over().await,
             () = pods_here.one_ended() => workers.release(),
+            uids = pods_here.with_changed_devices() => uids.iter().for_each(|uid| workers.tell(uid, Handle::nudge)),
             Some((uid, outcome)) = admitted.recv() => workers.is_admitted(&uid, outcome),
             uid = woken.recv() => match uid {
                 Some(Woken::Pod(uid)) => workers.tell(&uid, Handle::look),

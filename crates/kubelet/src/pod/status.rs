@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    ContainerUser, HostIP, LinuxContainerUser, Pod, PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
+    ContainerUser, HostIP, LinuxContainerUser, Pod, PodIP, PodStatus, ResourceRequirements, ResourceStatus,
+    VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,6 +33,8 @@ pub struct Input<'a> {
     pub host_ips: &'a [String],
     /// The scheme of container ids: the runtime's name.
     pub runtime: &'a str,
+    /// How the devices of regular containers are, by the containers' names.
+    pub devices: &'a BTreeMap<String, Vec<ResourceStatus>>,
     pub now: Timestamp,
 }
 
@@ -47,8 +50,12 @@ pub fn status(input: &Input) -> PodStatus {
             container_status(input, kind, container)
         })
         .collect();
-    let regular: Vec<_> =
-        spec::regular_containers(pod).map(|container| container_status(input, Kind::Regular, container)).collect();
+    let regular: Vec<_> = spec::regular_containers(pod)
+        .map(|container| ContainerStatus {
+            allocated_resources_status: input.devices.get(&container.name).cloned(),
+            ..container_status(input, Kind::Regular, container)
+        })
+        .collect();
     let ephemeral: Vec<_> =
         spec::ephemeral_containers(pod).map(|container| container_status(input, Kind::Ephemeral, &container)).collect();
 

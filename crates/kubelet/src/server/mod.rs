@@ -180,6 +180,6 @@ fn of_managers(config: &Config) -> Value {
         "topologyManagerPolicy": managers.topology_policy.name(),
         "topologyManagerScope": managers.topology_scope.name(),
         "memorySwap": {"swapBehavior": config.swap_behavior.name()},
-        "failSwapOn": false,
+        "failSwapOn": config.fail_swap_on,
     })
 }

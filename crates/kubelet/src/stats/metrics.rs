@@ -270,13 +270,25 @@ pub fn cadvisor(summary: &Summary, machine: &Machine) -> String {
 }
 
 /// Counters of the kubelet's own doings, kept by those who do them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Counters {
     /// Pods evicted, by signal.
     pub evictions: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
     pub images_collected: std::sync::atomic::AtomicU64,
     /// Containers that ended. Exit codes and reasons are few, so there are few of them.
     pub terminations: parking_lot::Mutex<std::collections::BTreeMap<Termination, u64>>,
+    /// Parts that write what they count by themselves.
+    parts: std::sync::OnceLock<Box<WriteParts>>,
+}
+
+type WriteParts = dyn Fn(&mut Page) + Send + Sync;
+
+impl Counters {
+    /// Once, when the parts are there.
+    pub(crate) fn follow(&self, write: impl Fn(&mut Page) + Send + Sync + 'static) {
+        let is_first = self.parts.set(Box::new(write)).is_ok();
+        assert!(is_first, "the parts of a kubelet are made once");
+    }
 }
 
 /// The kubelet about itself.
@@ -310,6 +322,9 @@ pub fn kubelet(
     let (major, minor) = (version.next().unwrap_or(""), version.next().unwrap_or(""));
     page.family(&BUILD_INFO).sample(&[("git_version", KUBELET_VERSION), ("major", major), ("minor", minor)], 1);
     volumes(&mut page, claims);
+    if let Some(write) = counters.parts.get() {
+        write(&mut page);
+    }
     process(&mut page);
     page.text()
 }

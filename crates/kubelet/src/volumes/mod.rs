@@ -222,9 +222,7 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
         self.objects.forget(uid);
-        let failed = |error: &dyn std::fmt::Display| {
-            VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
-        };
+        let failed = |error: &dyn std::fmt::Display| VolumeError::Failed(format!("Unable to unmount volumes: {error}"));
         // Parts of a volume keep it busy, so they go before the whole.
         let (folders, pod) = (self.folders.clone(), uid.to_owned());
         let parts = blocking(move || folders.unmount_sub_paths(&pod)).await;

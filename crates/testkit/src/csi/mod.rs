@@ -162,6 +162,12 @@ impl CsiDriver {
         is_ready.recv().context("the driver did not start")?
     }
 
+    /// Starts its process on the machine that has taken the place of the one that is gone.
+    pub fn move_to(&mut self, pid: u32) -> anyhow::Result<()> {
+        self.mounts = format!("/proc/{pid}/ns/mnt").into();
+        self.run()
+    }
+
     /// Ends its process as a crash would: calls under way get no answer.
     pub fn crash(&mut self) {
         let Some(mut running) = self.running.take() else { return };

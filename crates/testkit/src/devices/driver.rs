@@ -7,11 +7,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use csi::pluginregistration::registration_server::{Registration, RegistrationServer};
 use csi::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use devices::dra::health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
+use devices::dra::health::{
+    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+};
 use devices::dra::v1::dra_plugin_server::{DraPlugin, DraPluginServer};
 use devices::dra::v1::*;
 use devices::dra::v1beta1;
 use devices::dra::v1beta1::dra_plugin_server::{DraPlugin as BetaPlugin, DraPluginServer as BetaServer};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::{Request, Response, Status};
 
 use super::{Fault, Running, Seen, incoming, listen};
@@ -39,9 +43,14 @@ impl DriverOptions {
     }
 }
 
+/// Where every device of the driver is.
+const POOL: &str = "node-1";
+
 struct State {
     options: DriverOptions,
     seen: Seen,
+    /// What it says of its devices' health; nothing is said before the first.
+    health: watch::Sender<Vec<DeviceHealth>>,
 }
 
 pub struct Driver {
@@ -52,7 +61,7 @@ pub struct Driver {
 
 impl Driver {
     pub fn start(root: &Path, options: DriverOptions) -> anyhow::Result<Driver> {
-        let state = Arc::new(State { options, seen: Seen::default() });
+        let state = Arc::new(State { options, seen: Seen::default(), health: watch::Sender::default() });
         let mut driver = Driver { state, root: root.to_owned(), running: None };
         driver.run()?;
         Ok(driver)
@@ -77,6 +86,22 @@ impl Driver {
     pub fn unregister(&mut self) -> anyhow::Result<()> {
         self.crash();
         Ok(std::fs::remove_file(self.registry())?)
+    }
+
+    /// Says of one of its devices how it is, and for how long that counts.
+    pub fn report(&self, device: &str, health: HealthStatus, timeout_seconds: i64, message: &str) {
+        let identifier = DeviceIdentifier { pool_name: POOL.to_owned(), device_name: device.to_owned() };
+        let report = DeviceHealth {
+            device: Some(identifier.clone()),
+            health: health.into(),
+            last_updated_time: 0,
+            health_check_timeout_seconds: timeout_seconds,
+            message: message.to_owned(),
+        };
+        self.state.health.send_modify(|reports| {
+            reports.retain(|other| other.device.as_ref() != Some(&identifier));
+            reports.push(report);
+        });
     }
 
     pub fn break_call(&self, call: &str, fault: Fault) {
@@ -121,7 +146,8 @@ async fn serve(
     let service = Service { state: state.clone() };
     let serving = tonic::transport::Server::builder()
         .add_service(DraPluginServer::new(service.clone()))
-        .add_service(BetaServer::new(service))
+        .add_service(BetaServer::new(service.clone()))
+        .add_service(DraResourceHealthServer::new(service))
         .serve_with_incoming(calls);
     let registrations = incoming(listen(&registry)?);
     let registrar = RegistrationServer::new(Registrar { state: state.clone(), endpoint });
@@ -176,7 +202,7 @@ impl Service {
             let given = self.state.options.of_claim(&claim.name);
             let device = |(request, cdi): (String, String)| Device {
                 request_names: vec![request],
-                pool_name: "node-1".to_owned(),
+                pool_name: POOL.to_owned(),
                 device_name: cdi.rsplit('=').next().unwrap_or_default().to_owned(),
                 cdi_device_ids: vec![cdi],
                 share_id: None,
@@ -221,6 +247,27 @@ impl DraPlugin for Service {
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let claims = self.unprepare(request.into_inner().claims).await?;
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+#[tonic::async_trait]
+impl DraResourceHealth for Service {
+    type NodeWatchResourcesStream =
+        std::pin::Pin<Box<dyn futures::Stream<Item = Result<NodeWatchResourcesResponse, Status>> + Send>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        self.state.seen.take("NodeWatchResources", "NodeWatchResources".to_owned()).await?;
+        let mut reports = self.state.health.subscribe();
+        reports.mark_changed();
+        let stream = futures::stream::unfold(reports, |mut reports| async move {
+            reports.changed().await.ok()?;
+            let devices = reports.borrow_and_update().clone();
+            Some((Ok(NodeWatchResourcesResponse { devices }), reports))
+        });
+        Ok(Response::new(Box::pin(stream)))
     }
 }
 

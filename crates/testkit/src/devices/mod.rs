@@ -5,6 +5,7 @@ mod plugin;
 mod driver;
 mod resources;
 
+pub use ::devices::dra::health::HealthStatus;
 pub use driver::{Driver, DriverOptions};
 pub use plugin::{Plugin, PluginOptions};
 pub use resources::{allocatable, of_all_pods, of_pod};

@@ -113,6 +113,7 @@ fn a_port_that_is_taken_is_named_with_its_flag() {
     assert!(server(&host).iter().all(|finding| finding.verdict == Verdict::Good));
     assert_eq!(refusal(&host, Starts::Server), None);
     let alone = "root: only root can make containers: use sudo, or run the control plane alone with --disable-agent";
+    let refusal = |host: &Host, starts| super::refusal(host, starts).map(|refusal| refusal.to_string());
     assert_eq!(refusal(&host, Starts::ServerWithNode).as_deref(), Some(alone));
     assert_eq!(refusal(&host, Starts::Node).as_deref(), Some("root: only root can make containers: use sudo"));
     taken(&mut host);
@@ -129,4 +130,16 @@ fn a_foreign_firewall_is_a_warning_with_its_own_commands() {
         let (verdict, sentence) = told(&Host { firewall: Some(found), ..good_host() });
         assert!(verdict == Verdict::Worse && sentence.contains(word), "{sentence}");
     }
+}
+
+#[test]
+fn only_another_kernel_helps_against_an_old_one() {
+    let lasting = |change: fn(&mut Host)| {
+        let mut host = good_host();
+        change(&mut host);
+        super::refusal(&host, Starts::Node).expect("it is refused").is_lasting
+    };
+    assert!(lasting(|host| host.release = "5.10.0-28-amd64".into()));
+    assert!(lasting(|host| host.calls_refused = vec!["mount_setattr"]));
+    assert!(!lasting(|host| host.is_root = false));
 }

@@ -49,12 +49,16 @@ impl File {
         self.managers().map(drop)
     }
 
-    /// Unlike upstream's, a kubelet that is told nothing about it starts where there is swap, which its pods do not use.
-    fn check_swap(&self) -> anyhow::Result<()> {
+    /// A kubelet that is told nothing about it does not start where there is swap, as upstream's.
+    pub fn check_machine_swap(&self, swap_bytes: u64) -> anyhow::Result<()> {
         ensure!(
-            !self.fail_swap_on || kubelet::node::machine::read().swap_bytes == 0,
+            !self.fail_swap_on || swap_bytes == 0,
             "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false"
         );
+        Ok(())
+    }
+
+    fn check_swap(&self) -> anyhow::Result<()> {
         let is_v2 = linux::cgroup::Hierarchy::detect() == linux::cgroup::Hierarchy::V2;
         ensure!(
             is_v2 || self.swap_behavior()? == SwapBehavior::NoSwap,

@@ -99,6 +99,17 @@ fn what_a_file_says_is_done_or_refused() {
     }
 }
 
+#[test]
+fn swap_stops_a_kubelet_that_is_told_nothing_about_it() {
+    let with = |line: &str| file(&format!("apiVersion: {}\nkind: {}\n{line}\n", known::API_VERSION, known::KIND));
+    let refused = with("maxPods: 7").unwrap().check_machine_swap(1 << 30).unwrap_err().to_string();
+    let sentence = "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false";
+    assert_eq!(refused, sentence);
+    assert!(with("maxPods: 7").unwrap().check_machine_swap(0).is_ok());
+    assert!(with("failSwapOn: false").unwrap().check_machine_swap(1 << 30).is_ok());
+    assert!(with("failSwapOn: true").unwrap().check_machine_swap(1 << 30).is_err());
+}
+
 /// Upstream's fields of v1.36.4, one a line.
 const FIELDS: &str = include_str!("../fields.txt");
 

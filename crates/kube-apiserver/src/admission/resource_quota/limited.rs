@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use component_helpers::quota::devices::Classes;
 use component_helpers::quota::usage;
 use machinery::field::{Errors, FieldError, Problem};
 use serde_json::Value;
@@ -61,7 +62,7 @@ pub fn read(part: &Part<'_>) -> Result<Vec<Limited>, configuration::Error> {
 /// The names of what is used, must be covered by a quota, and is not.
 pub(crate) fn uncovered(
     limited: &[Limited],
-    (group, plural): (&str, &str),
+    (group, plural, classes): (&str, &str, &Classes),
     used: &Amounts,
     quotas: impl Iterator<Item = impl AsRef<Value>>,
 ) -> Vec<String> {
@@ -76,8 +77,9 @@ pub(crate) fn uncovered(
     if must.is_empty() {
         return Vec::new();
     }
-    let covered: BTreeSet<String> =
-        quotas.flat_map(|quota| usage::matching_names(group, plural, &quota.as_ref()["spec"]["hard"])).collect();
+    let covered: BTreeSet<String> = quotas
+        .flat_map(|quota| usage::matching_names(group, plural, &quota.as_ref()["spec"]["hard"], classes))
+        .collect();
     must.into_iter().filter(|name| !covered.contains(*name)).cloned().collect()
 }
 
@@ -98,8 +100,9 @@ mod tests {
             .map(|(name, count)| (name.to_owned(), usage::number(count)))
             .collect();
         let quota = |name: &str| Arc::new(json!({"spec": {"hard": {name: "5"}}}));
+        let none = Classes::default();
         let check =
-            |plural: &str, quotas: Vec<Arc<Value>>| uncovered(&limited, ("", plural), &used, quotas.into_iter());
+            |plural: &str, quotas: Vec<Arc<Value>>| uncovered(&limited, ("", plural, &none), &used, quotas.into_iter());
         assert_eq!(check("pods", vec![]), ["requests.cpu"]);
         assert_eq!(check("pods", vec![quota("pods")]), ["requests.cpu"]);
         assert!(check("pods", vec![quota("pods"), quota("requests.cpu")]).is_empty());

@@ -7,6 +7,7 @@
 //! `recount` counts what is there, `ledger` remembers what is on its way.
 
 mod constraints;
+mod devices;
 mod ledger;
 mod limited;
 mod recount;
@@ -50,9 +51,12 @@ impl Plugin for ResourceQuota {
         }
         let kind = &request.resource.kind;
         let refuse = |why: String| request.forbidden(Some(object), &why);
+        let classes = devices::classes(request.app, kind.group, kind.plural);
+        let now = request.app.clock.now();
+        let taken = |object: &Value| devices::of_object(request.app, &classes, (kind.group, kind.plural), object, now);
         let mut matching = Vec::new();
         for quota in quotas {
-            let names = usage::matching_names(kind.group, kind.plural, &quota["spec"]["hard"]);
+            let names = usage::matching_names(kind.group, kind.plural, &quota["spec"]["hard"], &classes);
             if names.is_empty() || !scopes::matches(&quota, kind.group, kind.plural, object) {
                 continue;
             }
@@ -63,10 +67,9 @@ impl Plugin for ResourceQuota {
             }
             matching.push(quota);
         }
-        let now = request.app.clock.now();
         if !self.limited.is_empty() {
-            let used = usage::of_object(kind.group, kind.plural, object, now);
-            let missing = limited::uncovered(&self.limited, (kind.group, kind.plural), &used, matching.iter());
+            let of_kind = (kind.group, kind.plural, &classes);
+            let missing = limited::uncovered(&self.limited, of_kind, &taken(object), matching.iter());
             if !missing.is_empty() {
                 return Err(refuse(format!("insufficient quota to consume: {}", missing.join(","))));
             }
@@ -79,15 +82,14 @@ impl Plugin for ResourceQuota {
         if matching.is_empty() {
             return Ok(());
         }
-        let mut more = usage::of_object(kind.group, kind.plural, object, now);
+        let mut more = taken(object);
         let negative: Vec<&str> =
             more.iter().filter(|(_, amount)| amount.sign() < 0).map(|(name, _)| name.as_str()).collect();
         if !negative.is_empty() {
             return Err(refuse(format!("quota usage is negative for resource(s): {}", negative.join(","))));
         }
         if let Some(old) = request.old.filter(|_| before.is_none()) {
-            let before = usage::of_object(kind.group, kind.plural, old, now);
-            more = usage::growth(&more, &before);
+            more = usage::growth(&more, &taken(old));
         }
         more.retain(|_, amount| !amount.is_zero());
         if more.is_empty() {
@@ -121,6 +123,7 @@ fn counts(request: &Request<'_>, object: Option<&Value>) -> bool {
         Operation::Update => {
             request.is("", "services")
                 || request.is("", "persistentvolumeclaims")
+                || request.is("resource.k8s.io", "resourceclaims")
                 || request.is_for("", "pods") && request.subresource == "resize"
                 || request.is("", "pods")
                     && object.is_some_and(|new| is_terminating(new) != request.old.is_some_and(is_terminating))

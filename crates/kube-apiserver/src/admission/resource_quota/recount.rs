@@ -10,14 +10,15 @@ use store::Revision;
 
 use super::super::pod_resources::{Amounts, add};
 use super::ledger::Namespace;
-use super::{scopes, usage};
+use super::{devices, scopes, usage};
 use crate::app::App;
 use crate::conversion::decode_stored;
 use crate::resources::Resource;
 use crate::write::store_status;
 
 /// Resources whose objects take more than their number, so that each must be looked at.
-const WEIGHED: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
+const WEIGHED: [(&str, &str); 4] =
+    [("", "pods"), ("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims")];
 
 /// Usage of everything that the quota limits; none where nothing can have changed since the last count.
 /// The caller has the namespace's turn, so nothing is reserved meanwhile.
@@ -60,7 +61,9 @@ fn resources(app: &App, hard: &Value) -> Vec<Arc<Resource>> {
     let counted = stored.filter(|resource| {
         let (group, plural) = (resource.kind.group, resource.kind.plural);
         // A resource that is served in several versions is stored once.
-        !usage::matching_names(group, plural, hard).is_empty() && seen.insert((group.to_string(), plural.to_string()))
+        let classes = devices::classes(app, group, plural);
+        !usage::matching_names(group, plural, hard, &classes).is_empty()
+            && seen.insert((group.to_string(), plural.to_string()))
     });
     counted.cloned().collect()
 }
@@ -71,11 +74,12 @@ fn count(app: &App, resource: &Resource, namespace: &str, quota: &Value, total: 
     let snapshot = resource.state()?.snapshot();
     let from: Arc<str> = prefix.as_str().into();
     let items = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
-    if !group.is_empty() || !WEIGHED.contains(&plural) {
+    let classes = devices::classes(app, group, plural);
+    if !WEIGHED.contains(&(group, plural)) {
         // One is as heavy as another; where the quota has scopes, none of them is in one.
         if scopes::matches(quota, group, plural, &Value::Null) {
             let number = usage::number(items.count() as i64);
-            let names = usage::matching_names(group, plural, &quota["spec"]["hard"]);
+            let names = usage::matching_names(group, plural, &quota["spec"]["hard"], &classes);
             names.into_iter().for_each(|name| add(total, &Amounts::from([(name, number)])));
         }
         return Ok(());
@@ -84,7 +88,7 @@ fn count(app: &App, resource: &Resource, namespace: &str, quota: &Value, total: 
     for (key, item) in items {
         let object = decode_stored(&item.value, item.revision.0).map_err(|why| crate::write::undecodable(key, &why))?;
         if scopes::matches(quota, group, plural, &object) {
-            add(total, &usage::of_object(group, plural, &object, now));
+            add(total, &devices::of_object(app, &classes, (group, plural), &object, now));
         }
     }
     Ok(())

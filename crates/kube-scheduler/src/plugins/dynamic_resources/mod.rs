@@ -1,7 +1,7 @@
 //! DynamicResources: pods that claim devices go where drivers offer them, and get them for themselves.
 //!
 //! `devices.rs` says which devices there are and which are taken, `shares.rs` what is left of those that are not given whole, `selector.rs` which
-//! of them fit, `allocate.rs` chooses, `bind.rs` writes what was chosen, and `conditions.rs` says when it is ready for the pod.
+//! of them fit, `allocate.rs` chooses, `score.rs` says how good that is, `bind.rs` writes what was chosen, and `conditions.rs` says when it is ready for the pod.
 //! `extended.rs` makes claims of what pods ask for as extended resources.
 
 mod allocate;
@@ -9,6 +9,7 @@ pub mod bind;
 pub mod conditions;
 mod devices;
 pub(crate) mod extended;
+mod score;
 mod selector;
 mod shares;
 #[cfg(test)]
@@ -24,7 +25,9 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim, ResourceClaimConsumerReference};
 use reconcile::Key;
 
-use crate::framework::{Change, DeviceClaim, DeviceClaimState, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::framework::{
+    Change, DeviceClaim, DeviceClaimState, Filter, Filtering, Plugin, Refusal, Reservation, Scoring, View,
+};
 use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -70,6 +73,13 @@ impl Plugin for DynamicResources {
             Ok(question) if question.is_empty() => Filtering::Skip,
             Ok(question) => Filtering::Ask(Box::new(question)),
             Err(why) => Filtering::Refused(Refusal::final_(why.to_string())),
+        }
+    }
+
+    fn score<'a>(&'a self, view: View<'a>, pod: &'a PodInfo, _: &[&'a NodeInfo]) -> Scoring<'a> {
+        match Question::new(view, pod, self.binding_timeout) {
+            Ok(question) if question.has_alternatives() => Scoring::Ask(Box::new(question)),
+            _ => Scoring::Skip,
         }
     }
 

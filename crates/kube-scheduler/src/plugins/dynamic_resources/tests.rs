@@ -450,3 +450,30 @@ fn a_claim_that_the_status_waives_is_not_waited_for() {
     let waived = pod(json!([{"name": "d"}]));
     assert!(plugin.admits(&waived) && matches!(plugin.filter(view, &waived), Filtering::Skip));
 }
+
+#[test]
+fn nodes_with_the_better_alternative_are_preferred() {
+    let slices = [slice("n1", "g0 small 1Gi 0; g1 small 1Gi 0"), slice("n2", "g0 large 1Gi 0; g1 small 1Gi 0")];
+    let alternative = |model: &str| {
+        let selectors =
+            selecting(&format!("device.attributes['gpu.example.com'].model == '{model}'"))["selectors"].clone();
+        json!({"name": model, "deviceClassName": "gpu", "selectors": selectors})
+    };
+    let scores = |requests: Value| -> Option<Vec<i64>> {
+        let (objects, pod) = claimed(&slices, &[], json!({"requests": requests}));
+        let snapshot = nodes();
+        let view = View { snapshot: &snapshot, objects: &objects, now: Default::default() };
+        let plugin = DynamicResources::default();
+        let Scoring::Ask(question) = plugin.score(view, &pod, &[]) else { return None };
+        let all: Vec<&NodeInfo> = ["n1", "n2"].map(|name| snapshot.by_name(name).expect("a node")).to_vec();
+        let mut scores: Vec<i64> = all.iter().map(|node| question.score(node)).collect();
+        question.normalize(&all, &mut scores);
+        Some(scores)
+    };
+    let either = json!({"name": "r", "firstAvailable": [alternative("large"), alternative("small")]});
+    assert_eq!(scores(json!([either])), Some(vec![87, 100]));
+    assert_eq!(scores(json!([either, exactly("x", json!({}))])), Some(vec![87, 100]));
+    let only_small = json!({"name": "r", "firstAvailable": [alternative("small")]});
+    assert_eq!(scores(json!([only_small])), None, "all nodes are alike");
+    assert_eq!(scores(json!([exactly("r", json!({}))])), None);
+}

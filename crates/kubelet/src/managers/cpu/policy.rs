@@ -120,8 +120,23 @@ impl Static {
     }
 
     /// What is free now.
-    pub(super) fn available(&self, state: &State) -> CpuSet {
+    pub(in super::super) fn available(&self, state: &State) -> CpuSet {
         state.shared.difference(&self.reserved)
+    }
+
+    /// How many of these processors are near that memory node.
+    pub fn in_node(&self, cpus: &CpuSet, node: usize) -> usize {
+        self.topology.cpus.in_node(node).intersection(cpus).len()
+    }
+
+    /// Whether the container is to have processors for itself.
+    pub fn pins(&self, pod: &Pod, container: &Container) -> bool {
+        exclusive(pod, container) > 0 && !has_own_resources(pod)
+    }
+
+    /// Whether it gets whole cores or none.
+    pub fn gives_whole_cores(&self) -> bool {
+        self.options.full_pcpus_only
     }
 
     /// Gives a container its processors, near the memory nodes of the mask where there is one.
@@ -132,10 +147,10 @@ impl Static {
         container: &Container,
         near: Option<Mask>,
     ) -> Result<(), AllocateError> {
-        let count = exclusive(pod, container);
-        if count == 0 || has_own_resources(pod) {
+        if !self.pins(pod, container) {
             return Ok(());
         }
+        let count = exclusive(pod, container);
         self.check_cores(state, count)?;
         let uid = spec::uid(pod);
         let had = state.of(uid, &container.name).cloned();

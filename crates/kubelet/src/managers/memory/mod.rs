@@ -10,7 +10,7 @@ mod tests;
 
 pub(super) use checkpoint::{FILE, read, write};
 pub use policy::StateError;
-pub(super) use policy::{AllocateError, Static};
+pub(super) use policy::{AllocateError, Static, pins};
 pub(super) use reserved::reserved;
 pub use reserved::{Reservation, ReservedError};
 

@@ -57,6 +57,11 @@ pub enum StateError {
     Different,
 }
 
+/// Whether the pod's containers are to have memory of certain nodes.
+pub(in super::super) fn pins(pod: &Pod) -> bool {
+    QosClass::of(pod) == QosClass::Guaranteed && !has_own_resources(pod)
+}
+
 impl Static {
     pub fn new(topology: Topology, reserved: BTreeMap<usize, Sizes>) -> Result<Static, StateError> {
         if reserved.values().filter_map(|node| node.get("memory")).sum::<u64>() == 0 {
@@ -122,7 +127,7 @@ impl Static {
         container: &Container,
         hint: Hint,
     ) -> Result<(), AllocateError> {
-        if QosClass::of(pod) != QosClass::Guaranteed || has_own_resources(pod) {
+        if !pins(pod) {
             return Ok(());
         }
         let uid = spec::uid(pod);

@@ -44,6 +44,7 @@ fn config(cluster_dns: &[&str]) -> Config {
         system_reserved: BTreeMap::new(),
         managers: Default::default(),
         swap_behavior: Default::default(),
+        fail_swap_on: false,
         credential_providers: None,
         eviction_hard: BTreeMap::new(),
         eviction_soft: BTreeMap::new(),

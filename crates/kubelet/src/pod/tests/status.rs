@@ -1,5 +1,7 @@
 //! Statuses against those that upstream's kubelet wrote for the same pods (`testdata/upstream-pods.yaml`).
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use serde_json::Value;
@@ -111,6 +113,7 @@ fn check(pod: &Pod) {
         previous: &previous,
         host_ips: &host_ips,
         runtime: "containerd",
+        devices: &BTreeMap::new(),
         now: Timestamp::UNIX_EPOCH,
     });
     let value = |status: &PodStatus| serde_json::to_value(status).expect("JSON");
@@ -167,6 +170,7 @@ fn pods_whose_containers_are_all_restarted_stay_running() {
             previous: &PodStatus::default(),
             host_ips: &[],
             runtime: "knarr",
+            devices: &BTreeMap::new(),
             now: second(70),
         });
         let restarting = made.conditions.into_iter().flatten().find(|found| found.type_ == "AllContainersRestarting");
@@ -205,6 +209,7 @@ fn gates_hold_back_readiness() {
             previous: &previous,
             host_ips: &[],
             runtime: "knarr",
+            devices: &BTreeMap::new(),
             now: Timestamp::UNIX_EPOCH,
         });
         let conditions = made.conditions.expect("conditions");
@@ -239,6 +244,7 @@ fn a_container_that_runs_is_ready_at_once_unless_its_hook_goes_on() {
             previous: &PodStatus::default(),
             host_ips: &[],
             runtime: "knarr",
+            devices: &BTreeMap::new(),
             now: Timestamp::UNIX_EPOCH,
         });
         let shown = made.container_statuses.expect("statuses").remove(0);

@@ -62,6 +62,7 @@ fn config(folder: &std::path::Path) -> Config {
         system_reserved: Default::default(),
         managers: Default::default(),
         swap_behavior: Default::default(),
+        fail_swap_on: false,
         credential_providers: None,
         eviction_hard: Default::default(),
         eviction_soft: Default::default(),
@@ -114,8 +115,12 @@ impl Node {
         let shared = Arc::new(Shared {
             pods: Arc::new(Pods::default()),
             volumes: Arc::new(Volumes::new(kubelet.clone(), drivers, Arc::new(Health::new(0)))),
-            device_plugins: Arc::new(DevicePlugins::new(&kubelet.config.root_dir, Arc::new(Health::new(0)))),
-            claims: Arc::new(Claims::new(kubelet.client.clone(), &kubelet.config.root_dir, "n1")),
+            device_plugins: Arc::new(DevicePlugins::new(
+                &kubelet.config.root_dir,
+                Arc::new(Health::new(0)),
+                Arc::default(),
+            )),
+            claims: Arc::new(Claims::new(kubelet.client.clone(), &kubelet.config.root_dir, "n1", Arc::default())),
             managers: Arc::new(crate::managers::Managers::start(&kubelet.config).expect("managers")),
             images: Arc::new(Images::new(kubelet.clone())),
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),

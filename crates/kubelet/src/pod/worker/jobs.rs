@@ -254,7 +254,13 @@ impl Worker {
             }
             Done::Removed(Ok(())) => {}
             Done::Removed(Err(error)) => tracing::debug!(%error, "cannot remove exited container; retrying"),
-            Done::Finished(step, result) => self.finish.take(step, result),
+            Done::Finished(step, result) => {
+                // A pod that stays for this would give no reason. Upstream only logs it.
+                if let Err(super::finish::FinishError::Volumes(error)) = &result {
+                    self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedUnmount", error.to_string());
+                }
+                self.finish.take(step, result);
+            }
         }
     }
 

@@ -38,6 +38,7 @@ impl Worker {
         let shown = self.wish.mirror.as_ref().unwrap_or(&self.wish.pod);
         take_foreign_conditions(&mut previous, shown);
         self.finish_resize();
+        let devices = self.shared.device_health(&self.wish.pod);
         let input = status::Input {
             pod: &self.wish.pod,
             observed: &self.observed,
@@ -46,6 +47,7 @@ impl Worker {
             previous: &previous,
             host_ips: &self.shared.host_ips(),
             runtime: &self.shared.runtime_name,
+            devices: &devices,
             now: self.shared.kubelet.now(),
         };
         let status = status::status(&input);

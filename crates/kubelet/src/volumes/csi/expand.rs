@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCon
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use reconcile::events::{EventType, reference};
 use serde_json::{Value, json};
 
 use super::place::Place;
@@ -52,7 +53,15 @@ pub(super) async fn expand(
         secrets,
     };
     match driver.expand(asked).await {
-        Ok(_) => write(request, claim, finished(claim, &wanted.size)).await,
+        Ok(_) => {
+            write(request, claim, finished(claim, &wanted.size)).await?;
+            let message =
+                format!("MountVolume.NodeExpandVolume succeeded for volume {:?} {}", wanted.name, request.node_name);
+            for about in [reference(request.pod), reference(claim)] {
+                request.tell(&about, EventType::Normal, "FileSystemResizeSuccessful", message.clone());
+            }
+            Ok(())
+        }
         // A driver that cannot do it while the volume is used must not keep the pod from running.
         Err(error) if error.code == csi::Code::FailedPrecondition => {
             tracing::warn!(%error, volume = wanted.name, "cannot expand CSI volume in use");
