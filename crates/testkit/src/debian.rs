@@ -64,7 +64,12 @@ read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
 /// stand for the download of the same packages, and others are downloaded into a layer of its own.
 const COPIED: &str = r#"
 mkdir -p "$OWN/checkout" "$root$CHECKOUT" "$root$CARGO_HOME/registry" "$OWN/registry" "$OWN/registry-work"
-(cd "$CHECKOUT" && git ls-files --cached --others --exclude-standard -z |
+# Without git, or in an unpacked archive: everything but what is built.
+files() {
+  git ls-files --cached --others --exclude-standard -z 2>/dev/null ||
+    find . \( -path ./target -o -name node_modules \) -prune -o \( -type f -o -type l \) -print0
+}
+(cd "$CHECKOUT" && files |
   tar --create --null --files-from=- --ignore-failed-read --warning=no-failed-read --file=-) | tar --extract --directory="$OWN/checkout"
 mount --bind "$OWN/checkout" "$root$CHECKOUT"
 mount -t overlay knarr-test -o "lowerdir=$CARGO_HOME/registry,upperdir=$OWN/registry,workdir=$OWN/registry-work" "$root$CARGO_HOME/registry"
