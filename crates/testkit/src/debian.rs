@@ -46,8 +46,8 @@ cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certifica
 printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
 echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/knarr-test"
-# No meter where nobody looks.
-printf 'silent\nshow-error\n' > "$root/root/.curlrc"
+# As every installer leaves it.
+printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n' > "$root/etc/hosts"
 "#;
 
 /// The checkout itself with all that is built there, and the Rust of this machine.
@@ -58,6 +58,8 @@ mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
 mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
 read_only "$CARGO_HOME" "$CARGO_HOME"
 read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
+# No meter where nobody looks.
+printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;
 
 /// What a clone has, and nothing that was built. Of Rust only the toolchain; packages that were downloaded for this machine
@@ -95,7 +97,8 @@ pub struct Debian {
     machine: Machine,
     checkout: PathBuf,
     environment: Vec<(String, String)>,
-    own: TempDir,
+    /// All that was written there, which goes with it.
+    _own: TempDir,
 }
 
 /// What of this machine is there.
@@ -166,7 +169,7 @@ impl Debian {
             .output()?;
         ensure!(setup.status.success(), "mount the fresh Debian: {}", String::from_utf8_lossy(&setup.stderr));
         let rust = match contents {
-            Contents::Shared => format!("{cargo}/bin"),
+            Contents::Shared => format!("{cargo}/bin:{sysroot}/bin"),
             Contents::Copied => format!("{sysroot}/bin"),
         };
         let path = format!("{rust}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -187,7 +190,7 @@ impl Debian {
             environment.push(("CARGO_NET_OFFLINE".to_owned(), "true".to_owned()));
         }
         environment.extend(std::env::vars().filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start))));
-        Ok(Debian { machine, checkout, environment, own })
+        Ok(Debian { machine, checkout, environment, _own: own })
     }
 
     /// A shell in the checkout, on the machine's own network, which leads nowhere.
