@@ -6,6 +6,8 @@ mod csi;
 #[path = "support/on_node.rs"]
 mod on_node;
 
+use std::process::Stdio;
+
 use csi::{claim, claimed, describe, driver, nothing_is_left, remove, root, wait};
 use on_node::{Node, condition, mounting, none, one, script, with};
 use serde_json::{Value, json};
@@ -312,9 +314,10 @@ struct Holder(std::process::Child);
 
 impl Holder {
     fn of(node: &Node, file: &std::path::Path) -> Holder {
-        let script = format!("exec 3< {}; echo held; exec sleep 600", file.display());
+        let script = format!("exec 3< {}; echo held; read end", file.display());
         let mut command = node.server.machine().command("sh");
-        let mut child = command.args(["-c", &script]).stdout(std::process::Stdio::piped()).spawn().expect("a process");
+        command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a process");
         let mut line = String::new();
         let output = child.stdout.take().expect("its output");
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("a line");
@@ -325,8 +328,8 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // The process of the machine dies with the one that brought it there.
-        let _ = self.0.kill();
+        // It ends with its input.
+        drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
