@@ -38,8 +38,10 @@ impl Bed {
     }
 }
 
+/// Without a token: its volume has a name by chance.
 fn pod(metadata: Value) -> Value {
-    json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}})
+    let container = json!({"name": "c", "image": "i"});
+    json!({"metadata": metadata, "spec": {"containers": [container], "nodeName": "n", "automountServiceAccountToken": false}})
 }
 
 /// What a write sets that its content does not decide.
