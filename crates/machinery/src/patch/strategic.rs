@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::go::{self, Plain};
+use crate::go::{self, Plain};
 use crate::schema::{PatchRule, Type, TypeRef};
 use crate::status::Status;
 
