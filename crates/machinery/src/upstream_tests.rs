@@ -65,7 +65,7 @@ macro_rules! facts {
 fn quantities() {
     check("quantity", facts!("quantity"), |row| {
         said(Quantity::parse(text(row)), |found| {
-            json!([found.canonical(), found.value(), found.milli_value(), found.sign()])
+            json!([Quantity::written(&row["in"]).unwrap_or_default(), found.value(), found.milli_value(), found.sign()])
         })
     });
 }
