@@ -172,6 +172,55 @@ fn merge_patches() {
     });
 }
 
+/// The type of upstream's tests of strategic merge patches, so many levels deep.
+fn merge_item(levels: usize) -> String {
+    let list = |rest: &str| match levels {
+        0 => format!(r#"{{"items": "any"{rest}}}"#),
+        _ => format!(r#"{{"items": {}{rest}}}"#, merge_item(levels - 1)),
+    };
+    let merged = list(r#", "merge": "name""#);
+    let own = |retained: &str| {
+        format!(
+            r#""name": "string", "value": "string", "other": "string", "simpleMap": {{"values": "string"}},
+            "mergingIntList": {{"items": "int", "merge": true}}, "mergingList": {merged}, "nonMergingList": {} {retained}"#,
+            list("")
+        )
+    };
+    let rest = format!(
+        r#", "nonMergingIntList": {{"items": "int"}}, "mergeItemPtr": {merged},
+        "replacingItem": {{"type": "raw", "replace": true}},
+        "retainKeysMap": {{"retain": true, "fields": {{{}}}}},
+        "retainKeysMergingList": {}"#,
+        own(""),
+        list(r#", "merge": "name", "retain": true"#)
+    );
+    format!(r#"{{"fields": {{{}}}}}"#, own(&rest))
+}
+
+/// With the items of all lists in one order.
+fn in_order(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(in_order).collect();
+            items.sort_by_key(|item| item.get("name").unwrap_or(item).to_string());
+            items.into()
+        }
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), in_order(value))).collect(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn strategic_patches() {
+    let schemas = patch::testing::schemas(&merge_item(3));
+    check("strategic", facts!("strategic"), |row| {
+        let mut document = row["on"].clone();
+        let applied = patch::strategic::apply(schemas.by_name("T").expect("named"), &mut document, &row["in"]);
+        let is_same = row["any_order"] == true && in_order(&document) == in_order(&row["out"]);
+        refused(applied, row, |()| if is_same { row["out"].clone() } else { document.clone() })
+    });
+}
+
 /// What an expression comes to over the data, or why it does not.
 fn evaluated(row: &Value, data: &Value) -> Answer {
     let env = Env::default().with("self", Type::Dyn);
