@@ -32,6 +32,8 @@ pub mod storage;
 #[cfg(test)]
 mod kept_tests;
 #[cfg(test)]
+mod print_tests;
+#[cfg(test)]
 mod rule_tests;
 #[cfg(test)]
 mod testing;

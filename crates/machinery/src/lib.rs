@@ -6,6 +6,7 @@ pub mod cel;
 pub mod codec;
 pub mod duration;
 pub mod field;
+mod go;
 pub mod jsonpath;
 pub mod kind;
 pub mod meta;

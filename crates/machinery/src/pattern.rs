@@ -59,8 +59,8 @@ fn translate(pattern: &str) -> Result<String, PatternError> {
         }
         repeated = None;
         match sign {
-            '\\' => rest = escape(rest, false, &mut out),
-            '[' => rest = class(rest, &mut out),
+            '\\' => rest = escape(rest, false, &mut out)?,
+            '[' => rest = class(rest, &mut out)?,
             // What is no repetition is a brace.
             '{' => {
                 out.push_str("\\{");
@@ -68,6 +68,7 @@ fn translate(pattern: &str) -> Result<String, PatternError> {
             }
             // The question mark of `(?i)` repeats nothing.
             '(' if rest.starts_with("(?") => {
+                flags(rest)?;
                 out.push_str("(?");
                 rest = &rest[2..];
             }
@@ -78,6 +79,18 @@ fn translate(pattern: &str) -> Result<String, PatternError> {
         }
     }
     Ok(out)
+}
+
+/// Refuses flags that only our engine knows.
+fn flags(text: &str) -> Result<(), PatternError> {
+    let known = |letter: char| "imsU-:)P<".contains(letter);
+    match text[2..].char_indices().find(|(_, letter)| !"imsU-".contains(*letter)) {
+        Some((at, letter)) if !known(letter) => {
+            let end = 2 + at + letter.len_utf8();
+            Err(PatternError(format!("invalid or unsupported Perl syntax: `{}`", &text[..end])))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How long the repetition is that the text begins with, together with the mark that makes it a lazy one.
@@ -109,11 +122,15 @@ fn repetition(text: &str) -> Option<(usize, u32)> {
 }
 
 /// One escape. Go's classes are of ASCII alone; ours would be of all of Unicode.
-fn escape<'a>(text: &'a str, in_class: bool, out: &mut String) -> &'a str {
+fn escape<'a>(text: &'a str, in_class: bool, out: &mut String) -> Result<&'a str, PatternError> {
+    const LETTERS: &str = "ABDPQSWabdfnprstvwxz";
     let Some(sign) = text[1..].chars().next() else {
         out.push('\\');
-        return "";
+        return Ok("");
     };
+    if sign.is_ascii_alphabetic() && !LETTERS.contains(sign) {
+        return Err(PatternError(format!("invalid escape sequence: `\\{sign}`")));
+    }
     let rest = &text[1 + sign.len_utf8()..];
     let inner = match sign {
         'd' | 'D' => "0-9",
@@ -121,12 +138,18 @@ fn escape<'a>(text: &'a str, in_class: bool, out: &mut String) -> &'a str {
         's' | 'S' => "\\t\\n\\x0C\\r ",
         'b' | 'B' if !in_class => {
             out.push_str(if sign == 'b' { "(?-u:\\b)" } else { "(?-u:\\B)" });
-            return rest;
+            return Ok(rest);
         }
         'Q' if !in_class => {
             let end = rest.find("\\E").unwrap_or(rest.len());
             out.push_str(&regex::escape(&rest[..end]));
-            return rest[end..].strip_prefix("\\E").unwrap_or("");
+            return Ok(rest[end..].strip_prefix("\\E").unwrap_or(""));
+        }
+        // `\p{Greek}` and `\x{10FFFF}`: these braces repeat nothing.
+        'p' | 'P' | 'x' if rest.starts_with('{') && rest.contains('}') => {
+            let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+            out.push_str(&text[..2 + end]);
+            return Ok(&rest[end..]);
         }
         '0'..='7' => {
             let length = rest.bytes().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
@@ -136,11 +159,11 @@ fn escape<'a>(text: &'a str, in_class: bool, out: &mut String) -> &'a str {
                 Ok(code) if length > 0 || sign == '0' => out.push_str(&format!("\\x{{{code:X}}}")),
                 _ => out.push_str(&text[..2]),
             }
-            return &rest[length..];
+            return Ok(&rest[length..]);
         }
         _ => {
             out.push_str(&text[..1 + sign.len_utf8()]);
-            return rest;
+            return Ok(rest);
         }
     };
     match (sign.is_ascii_uppercase(), in_class) {
@@ -148,11 +171,17 @@ fn escape<'a>(text: &'a str, in_class: bool, out: &mut String) -> &'a str {
         (false, true) => out.push_str(inner),
         (false, false) => out.push_str(&format!("[{inner}]")),
     }
-    rest
+    Ok(rest)
 }
 
+/// The names that may stand between `[:` and `:]`.
+const CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
 /// A class in brackets. Inside of it Go knows no classes but `[:alpha:]`, and no sums and differences of them.
-fn class<'a>(text: &'a str, out: &mut String) -> &'a str {
+fn class<'a>(text: &'a str, out: &mut String) -> Result<&'a str, PatternError> {
     out.push('[');
     let mut rest = &text[1..];
     if let Some(tail) = rest.strip_prefix('^') {
@@ -170,7 +199,7 @@ fn class<'a>(text: &'a str, out: &mut String) -> &'a str {
         match sign {
             ']' => {
                 out.push(']');
-                return &rest[1..];
+                return Ok(&rest[1..]);
             }
             '-' => {
                 rest = &rest[1..];
@@ -188,11 +217,15 @@ fn class<'a>(text: &'a str, out: &mut String) -> &'a str {
             }
             '\\' => {
                 may_range = !rest[1..].starts_with(['d', 'D', 'w', 'W', 's', 'S', 'p', 'P']);
-                rest = escape(rest, true, out);
+                rest = escape(rest, true, out)?;
                 continue;
             }
             '[' if rest.starts_with("[:") && rest.contains(":]") => {
                 let end = rest.find(":]").map_or(rest.len(), |end| end + 2);
+                let name = &rest[2..end - 2];
+                if !CLASSES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+                    return Err(PatternError(format!("invalid character class range: `{}`", &rest[..end])));
+                }
                 out.push_str(&rest[..end]);
                 rest = &rest[end..];
                 may_range = false;
@@ -209,7 +242,7 @@ fn class<'a>(text: &'a str, out: &mut String) -> &'a str {
         }
         may_range = true;
     }
-    rest
+    Ok(rest)
 }
 
 #[cfg(test)]
@@ -239,6 +272,11 @@ mod tests {
         check(r"^\/a\-b$", &["/a-b"], &["a"]);
         check(r"^(?i)abc$", &["ABC"], &[]);
         check(r"^.{1,1000}$", &["é"], &[""]);
+        check(r"^\p{Greek}+$", &["αβγ"], &["abc"]);
+        check(r"^[\p{L}\pN]{2}$", &["é1"], &["é-", "é"]);
+        check(r"^\P{L}\x{e9}{2}$", &["1éé"], &["aéé", "1é"]);
+        check(r"^(?P<n>a)(?<m>b)(?U:c+)(?i-s:D)$", &["abcd"], &["abc"]);
+        check(r"^[[:^digit:][:upper:]]$", &["A", "x"], &["1"]);
         check(r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.){1,100}x$", &["a.b.x"], &["A.x"]);
     }
 
@@ -251,7 +289,12 @@ mod tests {
         check("(", "missing closing ): `(`");
         check("a)", "unexpected ): `a)`");
         check("[a", "missing closing ]: `[a`");
-        check("(?=a)", "invalid or unsupported Perl syntax: `(?=a)`");
+        check("(?=a)", "invalid or unsupported Perl syntax: `(?=`");
+        check("(?x)a b", "invalid or unsupported Perl syntax: `(?x`");
+        check("a(?iu)", "invalid or unsupported Perl syntax: `(?iu`");
+        check("[[:foo:]]", "invalid character class range: `[:foo:]`");
+        check(r"\u0041", r"invalid escape sequence: `\u`");
+        check(r"[\E]", r"invalid escape sequence: `\E`");
         check("a{1001}", "invalid repeat count: `{1001}`");
         check("x++", "invalid nested repetition operator: `++`");
         check("x*?{2}", "invalid nested repetition operator: `*?{2}`");

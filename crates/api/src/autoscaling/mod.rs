@@ -2,3 +2,6 @@
 
 pub mod horizontalpodautoscaler;
 pub mod horizontalpodautoscaler_v1;
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,8 @@ pub(crate) mod resources;
 pub(crate) mod selectors;
 
 #[cfg(test)]
+mod amount_tests;
+#[cfg(test)]
 mod data_tests;
 #[cfg(test)]
 mod policy_tests;

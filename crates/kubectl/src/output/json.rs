@@ -13,7 +13,6 @@ pub(crate) fn compact(value: &Value) -> String {
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Null => String::new(),
         other => compact(other),
     }
 }

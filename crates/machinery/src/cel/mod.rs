@@ -26,6 +26,7 @@ mod texts;
 mod lists;
 mod network;
 mod semver;
+mod url;
 mod time;
 mod authorizer;
 mod cost;

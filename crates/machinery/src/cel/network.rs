@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::EvalError;
 use super::value::Val;
+use super::{EvalError, url};
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
@@ -11,34 +11,19 @@ pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     let [Val::Text(text)] = values else { return None };
     let failed = |why: String| Err(EvalError::Failed(why));
     Some(match name {
-        "ip" => match address(text) {
-            Some(address) => Ok(Val::Ip(address)),
-            None => {
-                failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP"))
-            }
-        },
-        "isIP" => Ok(Val::Bool(address(text).is_some())),
-        "ip.isCanonical" => match address(text) {
-            Some(address) => Ok(Val::Bool(address.to_string() == **text)),
-            None => {
-                failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP"))
-            }
-        },
+        "ip" => address(text).map(Val::Ip).map_err(EvalError::failed),
+        "isIP" => Ok(Val::Bool(address(text).is_ok())),
+        "ip.isCanonical" => address(text).map(|own| Val::Bool(own.to_string() == **text)).map_err(EvalError::failed),
         "cidr" => match network(text) {
-            Some((address, bits)) => Ok(Val::Cidr(address, bits)),
-            None => failed(format!("network address parse error during conversion from string: {text:?}")),
+            Ok((address, bits)) => Ok(Val::Cidr(address, bits)),
+            Err(why) => failed(format!("network address parse error during conversion from string: {why}")),
         },
-        "isCIDR" => Ok(Val::Bool(network(text).is_some())),
-        "url" => {
-            if is_url(text) {
-                Ok(Val::Url(text.as_ref().into()))
-            } else {
-                failed(format!(
-                    "URL parse error during conversion from string: parse {text:?}: invalid URI for request"
-                ))
-            }
-        }
-        "isURL" => Ok(Val::Bool(is_url(text))),
+        "isCIDR" => Ok(Val::Bool(network(text).is_ok())),
+        "url" => match url::parts(text) {
+            Ok(_) => Ok(Val::Url(text.as_ref().into())),
+            Err(why) => failed(format!("URL parse error during conversion from string: parse {text:?}: {why}")),
+        },
+        "isURL" => Ok(Val::Bool(url::parts(text).is_ok())),
         _ => return None,
     })
 }
@@ -51,7 +36,7 @@ pub fn member<'a>(target: &Val<'a>, name: &str, values: &[Val<'a>]) -> Option<Ou
             ("containsCIDR", [other]) => {
                 let (address, other_bits) = match other {
                     Val::Cidr(address, bits) => (*address, *bits),
-                    Val::Text(text) => network(text)?,
+                    Val::Text(text) => network(text).ok()?,
                     _ => return None,
                 };
                 Val::Bool(other_bits >= *bits && contains(*own, *bits, address))
@@ -66,22 +51,80 @@ pub fn member<'a>(target: &Val<'a>, name: &str, values: &[Val<'a>]) -> Option<Ou
     }))
 }
 
-/// Without zones, and without addresses of the one family written in the other, as Kubernetes takes them.
-fn address(text: &str) -> Option<IpAddr> {
-    let address: IpAddr = text.parse().ok()?;
-    match address {
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => None,
-        address => Some(address),
+/// Why a text is no address, in the words of Go and of Kubernetes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+fn mapped(text: &str) -> Refused {
+    Refused(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+}
+
+/// Without zones, and without addresses of the one family written in the other, as Kubernetes takes them; or why it is none.
+fn address(text: &str) -> Result<IpAddr, Refused> {
+    let failed = |why: String| Refused(format!("IP Address {text:?} parse error during conversion from string: {why}"));
+    let (plain, zone) = text.split_once('%').map_or((text, None), |(plain, zone)| (plain, Some(zone)));
+    let address: IpAddr = plain.parse().map_err(|_| failed(not_an_address(text)))?;
+    match (address, zone) {
+        (IpAddr::V4(_), Some(_)) => Err(failed(not_an_address(text))),
+        (_, Some("")) => Err(failed(format!("ParseAddr({text:?}): zone must be a non-empty string"))),
+        (_, Some(_)) => Err(Refused(format!("IP address {text:?} with zone value is not allowed"))),
+        (IpAddr::V6(six), _) if six.to_ipv4_mapped().is_some() => Err(mapped(text)),
+        (address, None) => Ok(address),
     }
 }
 
-fn network(text: &str) -> Option<(IpAddr, u8)> {
-    let (own, bits) = text.split_once('/')?;
-    let own = address(own)?;
-    let plain =
-        !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
-    let bits: u8 = bits.parse().ok().filter(|bits| plain && *bits <= width(own))?;
-    Some((own, bits))
+fn network(text: &str) -> Result<(IpAddr, u8), Refused> {
+    let context = "network address parse error during conversion from string";
+    let failed = |why: String| Refused(format!("{context}: netip.ParsePrefix({text:?}): {why}"));
+    let Some((own, bits)) = text.rsplit_once('/') else { return Err(failed("no '/'".into())) };
+    if own.contains('%') {
+        return Err(failed("IPv6 zones cannot be present in a prefix".into()));
+    }
+    let address: IpAddr = own.parse().map_err(|_| failed(not_an_address(own)))?;
+    let plain = !bits.is_empty() && bits.len() <= 3 && bits.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain || bits.len() > 1 && bits.starts_with('0') {
+        return Err(failed(format!("bad bits after slash: {bits:?}")));
+    }
+    match (address, bits.parse::<u8>()) {
+        (IpAddr::V6(six), Ok(bits)) if bits <= 128 && six.to_ipv4_mapped().is_some() => Err(mapped(text)),
+        (address, Ok(bits)) if bits <= width(address) => Ok((address, bits)),
+        _ => Err(failed("prefix length out of range".into())),
+    }
+}
+
+/// Why Go takes a text for no address. Of the other family only that it is none is told.
+fn not_an_address(text: &str) -> String {
+    let first = text.find(['.', ':', '%']).map_or(' ', |at| char::from(text.as_bytes()[at]));
+    let why = match first {
+        '.' => not_four(text),
+        '%' => "missing IPv6 address".into(),
+        _ => "unable to parse IP".into(),
+    };
+    format!("ParseAddr({text:?}): {why}")
+}
+
+fn not_four(text: &str) -> String {
+    let (mut fields, mut digits, mut value) = (0, 0, 0_u32);
+    for (at, byte) in text.bytes().enumerate() {
+        let rest = text.get(at..).unwrap_or_default();
+        match byte {
+            b'0'..=b'9' if digits == 1 && value == 0 => return "IPv4 field has octet with leading zero".into(),
+            b'0'..=b'9' => {
+                (digits, value) = (digits + 1, value * 10 + u32::from(byte - b'0'));
+                if value > 255 {
+                    return "IPv4 field has value >255".into();
+                }
+            }
+            b'.' if digits == 0 || at + 1 == text.len() => {
+                return format!("IPv4 field must have at least one digit (at {rest:?})");
+            }
+            b'.' if fields == 3 => return "IPv4 address too long".into(),
+            b'.' => (fields, digits, value) = (fields + 1, 0, 0),
+            _ => return format!("unexpected character (at {rest:?})"),
+        }
+    }
+    "IPv4 address too short".into()
 }
 
 fn width(address: IpAddr) -> u8 {
@@ -91,7 +134,7 @@ fn width(address: IpAddr) -> u8 {
 fn as_address(value: &Val) -> Option<IpAddr> {
     match value {
         Val::Ip(address) => Some(*address),
-        Val::Text(text) => address(text),
+        Val::Text(text) => address(text).ok(),
         _ => None,
     }
 }
@@ -145,62 +188,18 @@ fn of_address<'a>(address: IpAddr, name: &str, values: &[Val<'a>]) -> Option<Val
     })
 }
 
-fn is_url(text: &str) -> bool {
-    if text.is_empty() || text.bytes().any(|byte| byte.is_ascii_control() || byte == b' ') {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    let Some((scheme, _)) = text.split_once("://") else { return false };
-    let letters = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
-    let port = parts(text).port;
-    scheme.starts_with(|sign: char| sign.is_ascii_alphabetic())
-        && letters
-        && port.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-struct Parts<'u> {
-    scheme: &'u str,
-    /// With its port.
-    host: &'u str,
-    name: &'u str,
-    port: &'u str,
-    path: &'u str,
-    query: &'u str,
-}
-
-fn parts(url: &str) -> Parts<'_> {
-    let url = url.split_once('#').map_or(url, |(url, _)| url);
-    let (scheme, rest) = match url.split_once("://") {
-        Some((scheme, rest)) if !url.starts_with('/') => (scheme, rest),
-        _ => ("", url),
-    };
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = match scheme {
-        "" => ("", rest),
-        _ => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-    };
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (name, port) = match host.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((name, behind)) => (name, behind.strip_prefix(':').unwrap_or("")),
-        None => host.rsplit_once(':').unwrap_or((host, "")),
-    };
-    Parts { scheme, host, name, port, path, query }
-}
-
 fn of_url<'a>(url: &str, name: &str, values: &[Val<'a>]) -> Option<Val<'a>> {
     if !values.is_empty() {
         return None;
     }
-    let parts = parts(url);
+    let parts = url::parts(url).ok()?;
     let own = |text: &str| Some(Val::text(text.to_string()));
     match name {
         "getScheme" => own(parts.scheme),
         "getHost" => own(parts.host),
         "getHostname" => own(parts.name),
         "getPort" => own(parts.port),
-        "getEscapedPath" => own(parts.path),
+        "getEscapedPath" => own(&parts.path),
         "getQuery" => Some(Val::Map(query(parts.query).into())),
         _ => None,
     }

@@ -22,37 +22,42 @@ enum Part {
     Word(Box<str>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
+    #[error("Version string empty")]
+    Empty,
     #[error("No Major.Minor.Patch elements found")]
     Elements,
-    #[error("Build meta data is empty or has an invalid character")]
-    Build,
     #[error("Short version cannot contain PreRelease/Build meta data")]
     Short,
-    #[error("Invalid character(s) found in version number")]
-    Character,
-    #[error("Version number must not contain leading zeroes")]
-    Zeroes,
-    #[error("Version number is too large")]
-    TooLarge,
-    #[error("Prerelease is empty or has an invalid character")]
-    PreRelease,
+    #[error("Invalid character(s) found in {place} {found:?}")]
+    Character { place: &'static str, found: Box<str> },
+    #[error("{place} must not contain leading zeroes {found:?}")]
+    Zeroes { place: &'static str, found: Box<str> },
+    #[error("strconv.ParseUint: parsing {0:?}: {1}")]
+    Number(Box<str>, &'static str),
+    #[error("{0} is empty")]
+    EmptyPart(&'static str),
 }
 
 impl Version {
     pub fn parse(text: &str) -> Result<Version, VersionError> {
-        let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
-        let (core, before) = rest.split_once('-').map_or((rest, None), |(core, before)| (core, Some(before)));
-        let pieces: Vec<&str> = core.split('.').collect();
-        let [major, minor, patch] = pieces[..] else { return Err(VersionError::Elements) };
-        let numbers = [number(major)?, number(minor)?, number(patch)?];
+        if text.is_empty() {
+            return Err(VersionError::Empty);
+        }
+        let pieces: Vec<&str> = text.splitn(3, '.').collect();
+        let [major, minor, rest] = pieces[..] else { return Err(VersionError::Elements) };
+        let (major, minor) =
+            (number(major, "major number", "Major number")?, number(minor, "minor number", "Minor number")?);
+        let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, before) = rest.split_once('-').map_or((rest, None), |(core, before)| (core, Some(before)));
+        let numbers = [major, minor, number(patch, "patch number", "Patch number")?];
         let before = match before {
             Some(before) => before.split('.').map(part).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        if build.is_some_and(|build| !build.split('.').all(is_word)) {
-            return Err(VersionError::Build);
+        for piece in build.into_iter().flat_map(|build| build.split('.')) {
+            word(piece, "Build meta data", "build meta data")?;
         }
         Ok(Version { numbers, before, shown: text.into() })
     }
@@ -115,30 +120,106 @@ pub fn member<'a>(own: &Version, name: &str, values: &[Val<'a>]) -> Option<Outco
     })
 }
 
-fn number(text: &str) -> Result<u64, VersionError> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(VersionError::Character);
+fn number(text: &str, place: &'static str, title: &'static str) -> Result<u64, VersionError> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(VersionError::Character { place, found: text.into() });
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(VersionError::Zeroes);
+        return Err(VersionError::Zeroes { place: title, found: text.into() });
     }
-    text.parse().map_err(|_| VersionError::TooLarge)
+    let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse().map_err(|_| VersionError::Number(text.into(), why))
 }
 
 fn part(text: &str) -> Result<Part, VersionError> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return number(text).map(Part::Number);
+        return number(text, "prerelease", "Numeric PreRelease version").map(Part::Number);
     }
-    if is_word(text) { Ok(Part::Word(text.into())) } else { Err(VersionError::PreRelease) }
+    word(text, "Prerelease", "prerelease").map(|()| Part::Word(text.into()))
 }
 
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+fn word(text: &str, title: &'static str, place: &'static str) -> Result<(), VersionError> {
+    if text.is_empty() {
+        return Err(VersionError::EmptyPart(title));
+    }
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_word { Ok(()) } else { Err(VersionError::Character { place, found: text.into() }) }
 }
 
 fn without_zeros(text: &str) -> &str {
     match text.trim_start_matches('0') {
         "" if !text.is_empty() => "0",
         rest => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sentences are those of the library that upstream reads versions with.
+    #[test]
+    fn versions_that_are_none_say_why() {
+        for (text, expected) in [
+            ("", "Version string empty"),
+            ("1", "No Major.Minor.Patch elements found"),
+            ("1.2", "No Major.Minor.Patch elements found"),
+            ("v1.2.3", "Invalid character(s) found in major number \"v1\""),
+            ("1.x.3", "Invalid character(s) found in minor number \"x\""),
+            ("1.2.3.4", "Invalid character(s) found in patch number \"3.4\""),
+            ("01.2.3", "Major number must not contain leading zeroes \"01\""),
+            ("1.02.3", "Minor number must not contain leading zeroes \"02\""),
+            ("1.2.03", "Patch number must not contain leading zeroes \"03\""),
+            ("1..3", "strconv.ParseUint: parsing \"\": invalid syntax"),
+            ("1.2.99999999999999999999", "strconv.ParseUint: parsing \"99999999999999999999\": value out of range"),
+            ("1.2.3-", "Prerelease is empty"),
+            ("1.2.3-rc..1", "Prerelease is empty"),
+            ("1.2.3-01", "Numeric PreRelease version must not contain leading zeroes \"01\""),
+            ("1.2.3-a_b", "Invalid character(s) found in prerelease \"a_b\""),
+            ("1.2.3+", "Build meta data is empty"),
+            ("1.2.3+a_b", "Invalid character(s) found in build meta data \"a_b\""),
+        ] {
+            let error = Version::parse(text).map(|version| version.shown).map_err(|error| error.to_string());
+            assert_eq!(error, Err(expected.to_owned()), "{text}");
+        }
+    }
+
+    /// Each is less than the next one.
+    #[test]
+    fn versions_have_the_order_of_semver_org() {
+        let texts = [
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-beta",
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0-rc.1",
+            "1.0.0",
+            "1.0.1",
+            "1.1.0",
+            "1.10.0",
+            "2.0.0",
+        ];
+        let versions: Vec<Version> = texts.iter().filter_map(|text| Version::parse(text).ok()).collect();
+        assert_eq!(versions.len(), texts.len());
+        assert!(versions.windows(2).all(|pair| pair[0].order(&pair[1]).is_lt()));
+        let built = |text: &str| Version::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        assert!(built("1.0.0+a").order(&built("1.0.0+b")).is_eq());
+    }
+
+    #[test]
+    fn loose_versions_are_completed() {
+        for (text, expected) in [
+            ("v1", Ok("1.0.0")),
+            ("1.2", Ok("1.2.0")),
+            ("v01.002.3-rc.1", Ok("1.2.3-rc.1")),
+            ("0.0", Ok("0.0.0")),
+            ("1.2-rc", Err("Short version cannot contain PreRelease/Build meta data")),
+            ("vv1", Err("Invalid character(s) found in major number \"v1\"")),
+        ] {
+            let found = Version::parse_loosely(text).map_err(|error| error.to_string());
+            assert_eq!(found.as_ref().map(Version::shown).map_err(String::as_str), expected, "{text}");
+        }
     }
 }

@@ -99,6 +99,30 @@ pub fn member<'a>(cx: &Evaluator, text: &str, name: &str, values: &[Val<'a>]) ->
     Some(Ok(outcome))
 }
 
+/// A value as `%s` writes it: what lists and maps hold looks as it does in an expression.
+fn formatted(value: &Val) -> String {
+    let literal = |value: &Val| match value {
+        Val::Text(text) => format!("{text:?}"),
+        Val::Bytes(_) => format!("b{:?}", shown(value)),
+        Val::Double(number) if number.is_finite() => format!("{number:.6}"),
+        Val::Double(_) => format!("{:?}", shown(value)),
+        Val::Time(_) => format!("timestamp({:?})", shown(value)),
+        Val::Duration(_) => format!("duration({:?})", shown(value)),
+        other => formatted(other),
+    };
+    match (value.items(), value.entries()) {
+        (Some(items), _) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        (_, Some(entries)) => {
+            let mut pairs: Vec<(String, String)> =
+                entries.iter().map(|(key, value)| (literal(key), literal(value))).collect();
+            pairs.sort();
+            let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+        _ => shown(value),
+    }
+}
+
 fn replaced<'a>(text: &str, from: &str, to: &str, count: i64) -> Outcome<'a> {
     let limit = usize::try_from(count).unwrap_or(usize::MAX);
     let found = text.matches(from).take(limit).count();
@@ -233,11 +257,14 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
         }
         let value = arguments.next().ok_or_else(|| failed("index out of range: not enough arguments".into()))?;
         let text = match (verb, value) {
-            ('s', value) => shown(value),
+            ('s', value) => formatted(value),
             ('d', Val::Int(_) | Val::Uint(_)) => shown(value),
+            ('f' | 'e', Val::Double(number)) if number.is_infinite() => {
+                String::from(if *number < 0.0 { "-∞" } else { "∞" })
+            }
             ('f', Val::Double(number)) => format!("{number:.*}", precision.unwrap_or(6)),
-            ('f', Val::Int(number)) => format!("{:.*}", precision.unwrap_or(6), *number as f64),
-            ('e', Val::Double(number)) => scientific(*number, precision.unwrap_or(6)),
+            // Upstream takes the precision for a width.
+            ('e', Val::Double(number)) => scientific(*number),
             ('b', Val::Int(number)) => in_base(*number, |size| format!("{size:b}")),
             ('b', Val::Uint(number)) => format!("{number:b}"),
             ('b', Val::Bool(value)) => u8::from(*value).to_string(),
@@ -260,8 +287,8 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
 }
 
 /// `3.140000×10⁰⁰`.
-fn scientific(number: f64, precision: usize) -> String {
-    let text = format!("{number:.precision$e}");
+fn scientific(number: f64) -> String {
+    let text = format!("{number:.6e}");
     let Some((digits, exponent)) = text.split_once('e') else { return text };
     let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];

@@ -1,9 +1,10 @@
 //! YAML to values, event by event with a stack of our own. Aliases are expanded within a budget, so that a small body
 //! cannot become a large object.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::mem;
 
+use base64::Engine as _;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Value};
 
@@ -33,6 +34,10 @@ pub enum YamlError {
     Merge,
     #[error("line {line}: invalid map key: {key}")]
     Key { line: usize, key: Value },
+    #[error("!!binary value contains invalid base64 data")]
+    Binary,
+    #[error("cannot decode !!str `{0}` as a !!null")]
+    NotNull(String),
     #[error(transparent)]
     Number(#[from] NotFinite),
 }
@@ -44,13 +49,50 @@ fn line_shown(line: usize) -> String {
     }
 }
 
+/// How many bytes are read again, over all lines that are moved.
+const MOVED_MAX: usize = 8 << 20;
+
+/// More than any block that holds brackets or quotes is indented.
+const MOVED_BY: &str = "                                                                ";
+
 pub fn parse(body: &[u8]) -> Result<Decoded, YamlError> {
     let text = str::from_utf8(body).map_err(|_| YamlError::Encoding)?;
-    let text = text.trim_start_matches('\u{feff}');
+    let mut text = Cow::Borrowed(text.trim_start_matches('\u{feff}'));
+    let (mut moved, mut last) = (0, 0);
+    loop {
+        let error = match read(&text) {
+            Err(ReadError::Scan(error)) => error,
+            Err(ReadError::Yaml(error)) => return Err(error),
+            Ok(decoded) => return Ok(decoded),
+        };
+        // go-yaml takes lines in brackets and in quotes however little they are indented; the space before them means nothing.
+        let line = error.marker().line();
+        moved += text.len();
+        if !error.info().starts_with("invalid indentation") || line <= last || moved > MOVED_MAX {
+            return Err(syntax_error(&error));
+        }
+        let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        text = Cow::Owned(format!("{}{MOVED_BY}{}", &text[..start], &text[start..]));
+        last = line;
+    }
+}
+
+enum ReadError {
+    Scan(ScanError),
+    Yaml(YamlError),
+}
+
+impl From<YamlError> for ReadError {
+    fn from(error: YamlError) -> ReadError {
+        ReadError::Yaml(error)
+    }
+}
+
+fn read(text: &str) -> Result<Decoded, ReadError> {
     let unfinished = (!text.ends_with('\n')).then(|| text.chars().count());
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| syntax_error(&error))?;
+        let (event, span) = event.map_err(ReadError::Scan)?;
         let line = span.start.line();
         match event {
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
@@ -111,8 +153,6 @@ enum Frame {
 struct Mapping {
     entries: Map<String, Value>,
     key: Option<Key>,
-    /// What `<<` brings in: only for keys that the mapping does not have itself.
-    merged: Map<String, Value>,
 }
 
 enum Key {
@@ -133,7 +173,7 @@ impl Builder {
     fn close(&mut self, line: usize) -> Result<(), YamlError> {
         let (value, anchor) = match self.stack.pop() {
             Some(Frame::List { anchor, items }) => (Value::Array(items), anchor),
-            Some(Frame::Map { anchor, map }) => (map.finish(), anchor),
+            Some(Frame::Map { anchor, map }) => (Value::Object(map.entries), anchor),
             None => return Err(YamlError::NoContent { line }),
         };
         self.remember(anchor, &value)?;
@@ -149,11 +189,21 @@ impl Builder {
         line: usize,
     ) -> Result<(), YamlError> {
         let is_text = match tag {
-            Some(tag) if tag.is_yaml_core_schema() => tag.suffix == "str",
+            Some(tag) if core(tag).is_some() => core(tag) == Some("str"),
             Some(tag) => tag.handle.is_empty() && tag.suffix == "!",
             None => style != ScalarStyle::Plain,
         };
-        let value = if is_text { text.into() } else { resolve(text)? };
+        // A key is a text in any case, which infinity is not as a value.
+        let is_key = matches!(self.stack.last(), Some(Frame::Map { map, .. }) if map.key.is_none());
+        let value = match tag.and_then(core) {
+            _ if is_text => text.into(),
+            Some("binary") => binary(text)?,
+            Some("null") if resolve(text)? != Value::Null => return Err(YamlError::NotNull(text.into())),
+            _ => match resolve(text) {
+                Err(_) if is_key => text.into(),
+                resolved => resolved?,
+            },
+        };
         self.remember(anchor, &value)?;
         let merge = text == "<<" && style == ScalarStyle::Plain && tag.is_none();
         self.add(value, merge, line)
@@ -217,22 +267,14 @@ impl Mapping {
             Value::Array(maps) => maps,
             map => vec![map],
         };
-        for map in maps {
+        // The first of several maps wins, over what the mapping itself said before, too.
+        for map in maps.into_iter().rev() {
             let Value::Object(map) = map else {
                 return Err(YamlError::Merge);
             };
-            for (key, value) in map {
-                self.merged.entry(key).or_insert(value);
-            }
+            self.entries.extend(map);
         }
         Ok(())
-    }
-
-    fn finish(mut self) -> Value {
-        for (key, value) in mem::take(&mut self.merged) {
-            self.entries.entry(key).or_insert(value);
-        }
-        Value::Object(self.entries)
     }
 }
 
@@ -244,6 +286,20 @@ fn key_text(key: Value, line: usize) -> Result<String, YamlError> {
         Value::Bool(value) => Ok(value.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => Err(YamlError::Key { line, key }),
     }
+}
+
+/// The name of one of YAML's own tags, however it is written.
+fn core(tag: &Tag) -> Option<&str> {
+    if tag.is_yaml_core_schema() {
+        return Some(&tag.suffix);
+    }
+    tag.suffix.strip_prefix("tag:yaml.org,2002:").filter(|_| tag.handle.is_empty())
+}
+
+fn binary(text: &str) -> Result<Value, YamlError> {
+    let plain: String = text.split_whitespace().collect();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(plain).map_err(|_| YamlError::Binary)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned().into())
 }
 
 fn cost(value: &Value) -> usize {

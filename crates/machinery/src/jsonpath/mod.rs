@@ -17,44 +17,45 @@ pub struct Template {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
-    Text(String),
-    Path(Vec<Step>),
-    Range(Vec<Step>, Vec<Part>),
+    Text(Value),
+    Action(Vec<Step>),
+    Range {
+        steps: Vec<Step>,
+        inner: Vec<Part>,
+        /// What follows a range that has no end is followed once more, outside of it.
+        ended: bool,
+    },
+    /// An end without a range.
+    End,
 }
 
+/// Each step leads from the values at hand to the next ones.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    Root,
     Field(String),
     All,
     Descend,
     Slice {
         from: Option<i64>,
         to: Option<i64>,
-        /// A step of zero stands for the one item at `from`.
         by: Option<i64>,
+        /// Only the item at `from`.
+        one: bool,
     },
     /// `[0,2]` and `['a','b']`.
-    Union(Vec<Step>),
-    Filter(Operand, Option<(Comparison, Operand)>),
+    Union(Vec<Vec<Step>>),
+    Filter(Filter),
     /// A literal where a path may stand: `{"text"}`, `{1}`.
     Literal(Value),
+    /// A word; only `range` and `end` are known.
+    Identifier(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Operand {
-    Path(Vec<Step>),
-    Literal(Value),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
+struct Filter {
+    left: Vec<Step>,
+    /// The operator and the right side; without them the left side must lead somewhere.
+    compared: Option<(String, Vec<Step>)>,
 }
 
 /// Why a template is not one, or why it cannot be followed in an object. The sentences are upstream's.
@@ -66,16 +67,36 @@ pub enum Error {
     UnrecognizedCharacter(char),
     #[error("not in range, nothing to end")]
     NotInRange,
-    #[error("cannot parse number")]
-    Number,
+    #[error("cannot parse number {0}")]
+    Number(String),
+    #[error("unquote string {0} error invalid syntax")]
+    Unquote(String),
+    #[error("invalid multiple recursive descent")]
+    DescendTwice,
     #[error("unterminated quoted string")]
     UnterminatedString,
     #[error("unterminated filter")]
     UnterminatedFilter,
     #[error("unterminated array")]
     UnterminatedArray,
+    #[error("unclosed array expect ]")]
+    UnclosedArray,
     #[error("invalid array index {0}")]
     InvalidIndex(String),
+    #[error("array index {0} is not a number")]
+    IndexNumber(String),
+    #[error("unrecognized identifier {0}")]
+    Identifier(String),
+    #[error("unrecognized filter operator {0}")]
+    Operator(String),
+    #[error("can only compare one element at a time")]
+    SeveralCompared,
+    #[error("incompatible types for comparison")]
+    Incompatible,
+    #[error("invalid type for comparison")]
+    Incomparable,
+    #[error("{0} is not array or slice and cannot be filtered")]
+    NotFilterable(String),
     #[error(
         "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or '{{.name1.name2}}'"
     )]
@@ -100,11 +121,11 @@ impl Template {
     /// `{.a}`, `.a` and `a`, for flags and columns that name one field.
     pub fn relaxed(text: &str) -> Result<Template, Error> {
         let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
-        if inner.is_empty() || inner.contains(['{', '}']) && !inner.contains("[?(") {
+        let inner = inner.strip_prefix('.').filter(|rest| !rest.is_empty()).unwrap_or(inner);
+        if inner.is_empty() || inner.contains(['{', '}']) {
             return Err(Error::UnexpectedPath);
         }
-        let rooted = inner.starts_with('.') || inner.starts_with('[');
-        Template::parse(&if rooted { format!("{{{inner}}}") } else { format!("{{.{inner}}}") })
+        Template::parse(&format!("{{.{inner}}}"))
     }
 
     pub fn strict(self, strict: bool) -> Template {
@@ -117,24 +138,18 @@ impl Template {
 
     /// The text for an object, each value as `shown` writes it. What is missing is nothing, unless the template is strict.
     pub fn print(&self, root: &Value, shown: fn(&Value) -> String) -> Result<String, Error> {
-        if self.strict {
-            walk::check(&self.parts, root, root)?;
-        }
-        walk::print(&self.parts, root, shown)
+        let joined = |values: Vec<&Value>| values.into_iter().map(shown).collect::<Vec<String>>().join(" ");
+        Ok(self.each_values(root)?.into_iter().map(joined).collect())
     }
 
-    /// The values that all expressions lead to, for columns, sorting and waiting.
+    /// The values that everything leads to, for columns, sorting and waiting.
     pub fn values<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, Error> {
         Ok(self.each_values(root)?.concat())
     }
 
-    /// The same, a list for each expression.
+    /// The same, a list for each expression and for each text between them.
     pub fn each_values<'a>(&'a self, root: &'a Value) -> Result<Vec<Vec<&'a Value>>, Error> {
-        let paths = self.parts.iter().filter_map(|part| match part {
-            Part::Path(steps) => Some(steps),
-            Part::Text(_) | Part::Range(..) => None,
-        });
-        paths.map(|steps| walk::walk(steps, root, root)).collect()
+        walk::Walk { strict: self.strict }.parts(&self.parts, root)
     }
 
     /// The first value, for a cell of a column. A path that does not fit the object leads to nothing.

@@ -2,21 +2,61 @@
 
 use serde_json::Value;
 
-use super::{Comparison, Error, Operand, Part, Step};
-
-/// The longest sign first, so that `<=` is not read as `<`.
-const OPERATORS: &[(&str, Comparison)] = &[
-    ("==", Comparison::Equal),
-    ("!=", Comparison::NotEqual),
-    ("<=", Comparison::LessOrEqual),
-    (">=", Comparison::GreaterOrEqual),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
-    ("=", Comparison::Equal),
-];
+use super::{Error, Filter, Part, Step};
 
 pub(super) fn parts(source: &str) -> Result<Vec<Part>, Error> {
-    Parser { text: source, at: 0 }.parts(false)
+    let mut pieces = pieces(source)?.into_iter();
+    Ok(nested(&mut pieces, false).0)
+}
+
+/// What stands outside of braces, and the steps of each pair of braces.
+enum Piece {
+    Text(String),
+    Action(Vec<Step>),
+}
+
+/// Puts what stands between `{range}` and `{end}` into the range. Says whether an end was found, too.
+fn nested(pieces: &mut std::vec::IntoIter<Piece>, in_range: bool) -> (Vec<Part>, bool) {
+    let is = |step: &Step, word: &str| matches!(step, Step::Identifier(name) if name == word);
+    let mut parts = Vec::new();
+    while let Some(piece) = pieces.next() {
+        match piece {
+            Piece::Text(text) => parts.push(Part::Text(text.into())),
+            Piece::Action(steps) if steps.iter().any(|step| is(step, "end")) => {
+                if in_range {
+                    return (parts, true);
+                }
+                parts.push(Part::End);
+            }
+            Piece::Action(steps) if steps.iter().any(|step| is(step, "range")) => {
+                let steps = steps.into_iter().filter(|step| !is(step, "range")).collect();
+                let (inner, ended) = nested(pieces, true);
+                parts.push(Part::Range { steps, inner, ended });
+            }
+            Piece::Action(steps) => parts.push(Part::Action(steps)),
+        }
+    }
+    (parts, false)
+}
+
+fn pieces(source: &str) -> Result<Vec<Piece>, Error> {
+    let mut parser = Parser { text: source, at: 0 };
+    let mut pieces = Vec::new();
+    while !parser.rest().is_empty() {
+        let text = parser.take_while(|letter| letter != '{');
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text.into()));
+        }
+        if parser.take("{") {
+            pieces.push(Piece::Action(parser.action()?));
+        }
+    }
+    Ok(pieces)
+}
+
+/// The steps of a text as if it stood in braces of its own.
+fn steps(text: &str) -> Result<Vec<Step>, Error> {
+    Parser { text: &format!("{text}}}"), at: 0 }.action()
 }
 
 struct Parser<'a> {
@@ -29,8 +69,10 @@ impl<'a> Parser<'a> {
         &self.text[self.at..]
     }
 
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
+    fn next(&mut self) -> Option<char> {
+        let letter = self.rest().chars().next()?;
+        self.at += letter.len_utf8();
+        Some(letter)
     }
 
     fn take(&mut self, expected: &str) -> bool {
@@ -41,276 +83,209 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn skip_space(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
+    fn take_while(&mut self, part: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|letter| !part(letter)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
     }
 
-    /// Parts up to the end of the text, or up to `{end}` inside of a range.
-    fn parts(&mut self, in_range: bool) -> Result<Vec<Part>, Error> {
-        let mut parts = Vec::new();
-        loop {
-            let rest = self.rest();
-            let Some(open) = rest.find('{') else {
-                if !rest.is_empty() {
-                    parts.push(Part::Text(rest.to_string()));
-                }
-                self.at = self.text.len();
-                // A range that nothing ends goes to the end of the text.
-                return Ok(parts);
-            };
-            if open > 0 {
-                parts.push(Part::Text(rest[..open].to_string()));
-            }
-            self.at += open + 1;
-            self.skip_space();
-            if self.keyword("end") {
-                self.close()?;
-                return if in_range { Ok(parts) } else { Err(Error::NotInRange) };
-            }
-            if self.keyword("range") {
-                self.skip_space();
-                let steps = self.steps()?;
-                self.close()?;
-                parts.push(Part::Range(steps, self.parts(true)?));
-            } else {
-                self.expressions(&mut parts)?;
-                self.close()?;
-            }
-        }
-    }
-
-    /// Several expressions may stand in one pair of braces.
-    fn expressions(&mut self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        loop {
-            self.skip_space();
-            if self.peek() == Some('}') {
-                return Ok(());
-            }
-            let before = self.at;
-            let steps = self.steps()?;
-            if self.at == before {
-                return Err(self.peek().map_or(Error::UnclosedAction, Error::UnrecognizedCharacter));
-            }
-            match &steps[..] {
-                [Step::Literal(Value::String(literal))] => parts.push(Part::Text(literal.clone())),
-                _ => parts.push(Part::Path(steps)),
-            }
-        }
-    }
-
-    fn keyword(&mut self, word: &str) -> bool {
-        let Some(after) = self.rest().strip_prefix(word) else { return false };
-        let found = !after.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
-        if found {
-            self.at += word.len();
-        }
-        found
-    }
-
-    fn close(&mut self) -> Result<(), Error> {
-        self.skip_space();
-        if self.take("}") { Ok(()) } else { Err(Error::UnclosedAction) }
-    }
-
-    fn steps(&mut self) -> Result<Vec<Step>, Error> {
-        if let Some(literal) = self.literal()? {
-            return Ok(vec![literal]);
-        }
+    /// The steps up to the closing brace.
+    fn action(&mut self) -> Result<Vec<Step>, Error> {
         let mut steps = Vec::new();
         loop {
-            match self.peek() {
-                Some('$') => {
-                    self.at += 1;
-                    steps.push(Step::Root);
-                }
-                Some('@') => self.at += 1,
-                Some('.') => self.dot(&mut steps),
-                Some('*') => {
-                    self.at += 1;
-                    steps.push(Step::All);
-                }
-                Some('[') => {
-                    self.at += 1;
-                    steps.push(self.bracket()?);
-                }
-                // A word without a dot is a field.
-                Some(letter) if steps.is_empty() && (letter.is_alphabetic() || letter == '_') => {
-                    return Ok(vec![Step::Field(self.name())]);
-                }
-                _ => return Ok(steps),
+            let rest = self.rest();
+            if self.take("}") {
+                return Ok(steps);
             }
-        }
-    }
-
-    /// A text, a number, `true` or `false`, where an expression begins with one.
-    fn literal(&mut self) -> Result<Option<Step>, Error> {
-        let value = match self.peek() {
-            Some(quote @ ('"' | '\'')) => {
-                self.at += 1;
-                self.quoted(quote)?.into()
-            }
-            Some(digit) if digit.is_ascii_digit() || digit == '-' => {
-                let rest = self.rest();
-                let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(rest.len());
-                self.at += end;
-                serde_json::from_str(&rest[..end]).map_err(|_| Error::Number)?
-            }
-            Some(letter) if letter.is_alphabetic() => {
-                let before = self.at;
-                match self.name().as_str() {
-                    "true" => true.into(),
-                    "false" => false.into(),
-                    _ => {
-                        self.at = before;
-                        return Ok(None);
-                    }
-                }
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(Step::Literal(value)))
-    }
-
-    /// What follows a dot: another one, a star, a name, or nothing.
-    fn dot(&mut self, steps: &mut Vec<Step>) {
-        if self.take("..") {
-            steps.push(Step::Descend);
-            if self.peek().is_some_and(|letter| letter != '[' && letter != '*') {
-                steps.push(Step::Field(self.name()));
-            }
-            return;
-        }
-        self.at += 1;
-        if self.take("*") {
-            steps.push(Step::All);
-        } else if self.peek() != Some('[') {
-            let name = self.name();
-            if !name.is_empty() {
-                steps.push(Step::Field(name));
-            }
-        }
-    }
-
-    fn name(&mut self) -> String {
-        let mut name = String::new();
-        while let Some(letter) = self.peek() {
-            match letter {
-                '\\' => {
-                    self.at += 1;
-                    if let Some(next) = self.peek() {
-                        name.push(next);
-                        self.at += next.len_utf8();
-                    }
-                    continue;
-                }
-                '.' | '[' | ']' | '{' | '}' | '(' | ')' | '=' | '!' | '<' | '>' | '@' | '$' | '*' | ',' | '&' | '|' => {
-                    break;
-                }
-                space if space.is_whitespace() => break,
-                other => name.push(other),
-            }
-            self.at += letter.len_utf8();
-        }
-        name
-    }
-
-    fn quoted(&mut self, quote: char) -> Result<String, Error> {
-        let mut text = String::new();
-        while let Some(letter) = self.peek() {
-            self.at += letter.len_utf8();
-            if letter == quote {
-                return Ok(text);
-            }
-            if letter != '\\' {
-                text.push(letter);
+            if self.take("[?(") {
+                steps.push(self.filter()?);
                 continue;
             }
-            let Some(escaped) = self.peek() else { break };
-            self.at += escaped.len_utf8();
-            text.push(match escaped {
-                'n' => '\n',
-                't' => '\t',
-                'r' => '\r',
-                other => other,
-            });
+            if self.take("..") {
+                if matches!(steps.last(), Some(Step::Descend)) {
+                    return Err(Error::DescendTwice);
+                }
+                steps.push(Step::Descend);
+                if self.rest().starts_with(is_word) {
+                    steps.push(self.field());
+                }
+                continue;
+            }
+            match self.next() {
+                None | Some('\r' | '\n') => return Err(Error::UnclosedAction),
+                // The object at hand, as everything here.
+                Some(' ' | '@' | '$') => {}
+                Some('[') => self.bracket(&mut steps)?,
+                Some(quote @ ('"' | '\'')) => steps.push(Step::Literal(self.quoted(quote)?.into())),
+                Some('.') => steps.push(self.field()),
+                Some(letter) if letter == '+' || letter == '-' || letter.is_ascii_digit() => {
+                    self.take_while(|letter| letter == '.' || letter.is_ascii_digit());
+                    steps.push(Step::Literal(number(&rest[..rest.len() - self.rest().len()])?));
+                }
+                Some(letter) if is_word(letter) => {
+                    self.at -= letter.len_utf8();
+                    steps.push(match self.take_while(|letter| !ends_name(letter)) {
+                        "true" => Step::Literal(true.into()),
+                        "false" => Step::Literal(false.into()),
+                        word => Step::Identifier(word.into()),
+                    });
+                }
+                Some(other) => return Err(Error::UnrecognizedCharacter(other)),
+            }
         }
-        Err(Error::UnterminatedString)
     }
 
-    fn bracket(&mut self) -> Result<Step, Error> {
-        self.skip_space();
-        if self.take("?(") {
-            return self.filter();
-        }
-        let mut union = Vec::new();
-        loop {
-            self.skip_space();
-            union.push(self.member()?);
-            self.skip_space();
-            if self.take("]") {
-                return Ok(if union.len() == 1 { union.remove(0) } else { Step::Union(union) });
-            }
-            if !self.take(",") {
-                return Err(Error::UnterminatedArray);
-            }
-        }
-    }
-
-    fn filter(&mut self) -> Result<Step, Error> {
-        let left = self.operand()?;
-        self.skip_space();
-        let mut comparison = None;
-        for (operator, meaning) in OPERATORS {
-            if self.take(operator) {
-                comparison = Some((*meaning, self.operand()?));
+    /// A name, in which a backslash takes any letter for one of its own.
+    fn field(&mut self) -> Step {
+        let start = self.at;
+        while let Some(letter) = self.next() {
+            if letter == '\\' {
+                self.next();
+            } else if ends_name(letter) {
+                self.at -= letter.len_utf8();
                 break;
             }
         }
-        self.skip_space();
-        if self.take(")]") {
-            return Ok(Step::Filter(left, comparison));
+        match &self.text[start..self.at] {
+            "*" => Step::All,
+            name => Step::Field(name.replace('\\', "")),
         }
-        Err(match self.peek() {
-            Some(letter @ '~') => Error::UnrecognizedCharacter(letter),
-            _ => Error::UnterminatedFilter,
-        })
     }
 
-    /// One of what stands between commas in brackets.
-    fn member(&mut self) -> Result<Step, Error> {
-        if self.take("*") {
-            return Ok(Step::All);
+    fn quoted(&mut self, quote: char) -> Result<String, Error> {
+        let (start, mut before) = (self.at, quote);
+        loop {
+            match self.next() {
+                None | Some('\n') => return Err(Error::UnterminatedString),
+                Some(letter) if letter == quote && before != '\\' => break,
+                Some(letter) => before = letter,
+            }
         }
-        if self.take("'") {
-            return Ok(Step::Field(self.quoted('\'')?));
-        }
-        let rest = self.rest();
-        let end = rest.find([',', ']']).ok_or(Error::UnterminatedArray)?;
-        self.at += end;
-        index(rest[..end].trim())
+        let text = &self.text[start..self.at - 1];
+        unescaped(text, quote).ok_or_else(|| Error::Unquote(format!("{quote}{text}{quote}")))
     }
 
-    fn operand(&mut self) -> Result<Operand, Error> {
-        self.skip_space();
-        let steps = self.steps()?;
-        match &steps[..] {
-            [Step::Literal(value)] => Ok(Operand::Literal(value.clone())),
-            _ => Ok(Operand::Path(steps)),
+    /// An index, a slice, a key in quotes, or several of them with commas between.
+    fn bracket(&mut self, steps: &mut Vec<Step>) -> Result<(), Error> {
+        let text = self.take_while(|letter| letter != ']' && letter != '\n');
+        if !self.take("]") {
+            return Err(Error::UnterminatedArray);
         }
+        let members: Vec<&str> = text.split(',').collect();
+        if members.len() > 1 {
+            let member = |text: &&str| self::steps(&format!("[{}]", text.trim_matches(' ')));
+            steps.push(Step::Union(members.iter().map(member).collect::<Result<_, _>>()?));
+            return Ok(());
+        }
+        let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).filter(|key| !key.contains('\''));
+        match key {
+            // A dot in a key goes one deeper, too, unless a backslash stands before it.
+            Some(key) => steps.extend(self::steps(&format!(".{key}"))?),
+            None => steps.push(slice(text)?),
+        }
+        Ok(())
+    }
+
+    /// What stands between `[?(` and `)]`. One text in quotes may have brackets in it.
+    fn filter(&mut self) -> Result<Step, Error> {
+        let (start, mut before) = (self.at, '(');
+        let (mut opened, mut closed) = (None, false);
+        loop {
+            let letter = self.next();
+            match letter {
+                None | Some('\n') => return Err(Error::UnterminatedFilter),
+                Some(quote @ ('"' | '\'')) if opened.is_none() => opened = Some(quote),
+                Some(quote @ ('"' | '\'')) if opened == Some(quote) && before != '\\' => closed = true,
+                Some(')') if opened.is_some() == closed => break,
+                Some(_) => {}
+            }
+            before = letter.unwrap_or_default();
+        }
+        let text = &self.text[start..self.at - 1];
+        if !self.take("]") {
+            return Err(Error::UnclosedArray);
+        }
+        Ok(Step::Filter(filter(text)?))
     }
 }
 
-/// `1`, `1:3`, `::2`.
-fn index(text: &str) -> Result<Step, Error> {
-    let number = |part: &str| match part.trim() {
-        "" => Ok(None),
-        part => part.parse().map(Some).map_err(|_| Error::InvalidIndex(part.into())),
-    };
+/// `left operator right`, where the right side has at least one letter, or a path that must lead somewhere.
+fn filter(text: &str) -> Result<Filter, Error> {
+    const SIGNS: [char; 4] = ['!', '<', '>', '='];
+    let at = text.find(SIGNS).filter(|at| *at > 0);
+    let split = at.and_then(|at| {
+        let signs = text[at..].len() - text[at..].trim_start_matches(SIGNS).len();
+        let last = text.chars().next_back().map_or(0, char::len_utf8);
+        let end = (at + signs).min(text.len() - last);
+        (end > at).then(|| (&text[..at], &text[at..end], &text[end..]))
+    });
+    Ok(match split {
+        None => Filter { left: steps(text)?, compared: None },
+        Some((left, operator, right)) => {
+            Filter { left: steps(left)?, compared: Some((operator.into(), steps(right)?)) }
+        }
+    })
+}
+
+/// `1`, `1:3`, `::2`, `*` and nothing, which is the first.
+fn slice(text: &str) -> Result<Step, Error> {
+    let text = if text == "*" { ":" } else { text };
     let parts: Vec<&str> = text.split(':').collect();
-    match parts[..] {
-        [one] if one.parse::<i64>().is_ok() => Ok(Step::Slice { from: number(one)?, to: None, by: Some(0) }),
-        [from, to] => Ok(Step::Slice { from: number(from)?, to: number(to)?, by: None }),
-        [from, to, by] => Ok(Step::Slice { from: number(from)?, to: number(to)?, by: number(by)? }),
-        _ => Err(Error::InvalidIndex(text.into())),
+    let is_number = |part: &&str| part.strip_prefix('-').unwrap_or(part).bytes().all(|byte| byte.is_ascii_digit());
+    if parts.len() > 3 || !parts.iter().all(is_number) {
+        return Err(Error::InvalidIndex(text.into()));
     }
+    let number = |at: usize| match parts.get(at) {
+        None | Some(&"") => Ok(None),
+        Some(part) => part.parse::<i64>().map(Some).map_err(|_| Error::IndexNumber((*part).into())),
+    };
+    Ok(Step::Slice { from: number(0)?, to: number(1)?, by: number(2)?, one: parts.len() == 1 })
+}
+
+fn number(text: &str) -> Result<Value, Error> {
+    let whole = text.strip_prefix('+').unwrap_or(text);
+    let float = || whole.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from);
+    whole.parse::<i64>().ok().map(Value::from).or_else(float).ok_or_else(|| Error::Number(text.into()))
+}
+
+fn is_word(letter: char) -> bool {
+    letter == '_' || letter.is_alphanumeric()
+}
+
+fn ends_name(letter: char) -> bool {
+    matches!(letter, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+/// A text in quotes as Go reads it; nothing if an escape is unknown.
+fn unescaped(text: &str, quote: char) -> Option<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let escape = rest.chars().next()?;
+        let (skipped, digits, radix) = match escape {
+            'x' => (1, 2, 16),
+            'u' => (1, 4, 16),
+            'U' => (1, 8, 16),
+            '0'..='7' => (0, 3, 8),
+            _ => (escape.len_utf8(), 0, 10),
+        };
+        let code = rest.get(skipped..skipped + digits)?;
+        out.push(match escape {
+            'a' => '\x07',
+            'b' => '\x08',
+            'f' => '\x0c',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\x0b',
+            '\\' => '\\',
+            same if same == quote => same,
+            _ if digits > 0 => char::from_u32(u32::from_str_radix(code, radix).ok()?)?,
+            _ => return None,
+        });
+        rest = &rest[skipped + digits..];
+    }
+    Some(out + rest)
 }

@@ -4,116 +4,154 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{Comparison, Error, Operand, Part, Step};
+use super::{Error, Filter, Part, Step};
+use crate::go;
 
-pub(super) fn print(parts: &[Part], root: &Value, shown: fn(&Value) -> String) -> Result<String, Error> {
-    let mut out = String::new();
-    print_parts(parts, root, root, shown, &mut out)?;
-    Ok(out)
+static NOTHING: Value = Value::Null;
+
+pub(super) struct Walk {
+    /// A field that none of the values at hand has is an error.
+    pub(super) strict: bool,
 }
 
-fn print_parts(
-    parts: &[Part],
-    root: &Value,
-    current: &Value,
-    shown: fn(&Value) -> String,
-    out: &mut String,
-) -> Result<(), Error> {
-    for part in parts {
-        match part {
-            Part::Text(text) => out.push_str(text),
-            Part::Path(steps) => {
-                let texts: Vec<String> = walk(steps, root, current)?.into_iter().map(shown).collect();
-                out.push_str(&texts.join(" "));
-            }
-            Part::Range(steps, inner) => {
-                for value in walk(steps, root, current)? {
-                    print_parts(inner, root, value, shown, out)?;
+impl Walk {
+    pub(super) fn parts<'a>(&self, parts: &'a [Part], current: &'a Value) -> Result<Vec<Vec<&'a Value>>, Error> {
+        let mut found = Vec::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => found.push(vec![text]),
+                Part::Action(steps) => found.push(self.steps(steps, vec![current])?),
+                Part::Range { steps, inner, ended } => {
+                    let values = self.steps(steps, vec![current])?;
+                    if values.is_empty() {
+                        // What a range over nothing holds is followed all the same, and may fail.
+                        self.parts(inner, &NOTHING)?;
+                    }
+                    for value in values {
+                        found.extend(self.parts(inner, value)?);
+                    }
+                    if !ended {
+                        found.extend(self.parts(inner, current)?);
+                    }
                 }
+                Part::End => return Err(Error::NotInRange),
             }
         }
+        Ok(found)
     }
-    Ok(())
-}
 
-/// Refuses an object that lacks a field which is named.
-pub(super) fn check(parts: &[Part], root: &Value, current: &Value) -> Result<(), Error> {
-    for part in parts {
-        let (Part::Path(steps) | Part::Range(steps, _)) = part else { continue };
-        let mut values = vec![current];
-        for step in steps {
-            let mut next = Vec::new();
-            for value in values {
-                let before = next.len();
-                apply(step, root, value, &mut next)?;
-                if let Step::Field(name) = step
-                    && next.len() == before
-                {
+    fn steps<'a>(&self, steps: &'a [Step], start: Vec<&'a Value>) -> Result<Vec<&'a Value>, Error> {
+        steps.iter().try_fold(start, |values, step| self.step(step, values))
+    }
+
+    fn step<'a>(&self, step: &'a Step, values: Vec<&'a Value>) -> Result<Vec<&'a Value>, Error> {
+        Ok(match step {
+            Step::Literal(text @ Value::String(_)) => vec![text],
+            Step::Literal(literal) => vec![literal; values.len()],
+            Step::Identifier(word) => return Err(Error::Identifier(word.clone())),
+            Step::Field(name) => {
+                let found: Vec<&Value> = values.iter().filter_map(|value| value.as_object()?.get(name)).collect();
+                if self.strict && found.is_empty() && !values.is_empty() {
                     return Err(Error::NotFound(name.clone()));
                 }
+                found
             }
-            values = next;
-        }
-        if let Part::Range(_, inner) = part {
-            values.into_iter().try_for_each(|value| check(inner, root, value))?;
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn walk<'a>(steps: &'a [Step], root: &'a Value, start: &'a Value) -> Result<Vec<&'a Value>, Error> {
-    let mut current = vec![start];
-    for step in steps {
-        let mut next = Vec::new();
-        for value in current {
-            apply(step, root, value, &mut next)?;
-        }
-        current = next;
-    }
-    Ok(current)
-}
-
-fn apply<'a>(step: &'a Step, root: &'a Value, value: &'a Value, out: &mut Vec<&'a Value>) -> Result<(), Error> {
-    match step {
-        Step::Root => out.push(root),
-        Step::Literal(literal) => out.push(literal),
-        Step::Field(name) => out.extend(value.get(name).filter(|found| !found.is_null())),
-        Step::All => match value {
-            Value::Array(items) => out.extend(items),
-            Value::Object(map) => out.extend(map.values()),
-            _ => {}
-        },
-        Step::Descend => descend(value, out),
-        Step::Union(steps) => steps.iter().try_for_each(|step| apply(step, root, value, out))?,
-        Step::Slice { from, to, by } => match value {
-            Value::Array(items) => out.extend(slice(items, *from, *to, *by)?),
-            Value::Null => {}
-            other => return Err(Error::NotAnArray(go_kind(other))),
-        },
-        Step::Filter(left, comparison) => {
-            for item in value.as_array().into_iter().flatten() {
-                if keeps(left, comparison.as_ref(), root, item)? {
-                    out.push(item);
+            Step::All => values.into_iter().flat_map(children).collect(),
+            Step::Descend => {
+                let mut found = Vec::new();
+                values.into_iter().for_each(|value| descend(value, &mut found));
+                found
+            }
+            Step::Union(members) => {
+                let mut found = Vec::new();
+                for member in members {
+                    found.extend(self.steps(member, values.clone())?);
                 }
+                found
             }
+            Step::Slice { from, to, by, one } => slices(values, *from, *to, *by, *one)?,
+            Step::Filter(filter) => {
+                let mut found = Vec::new();
+                for value in values {
+                    let Value::Array(items) = value else {
+                        return Err(Error::NotFilterable(go::Plain(value).to_string()));
+                    };
+                    for item in items {
+                        if self.keeps(filter, item)? {
+                            found.push(item);
+                        }
+                    }
+                }
+                found
+            }
+        })
+    }
+
+    fn keeps(&self, filter: &Filter, item: &Value) -> Result<bool, Error> {
+        let left = self.steps(&filter.left, vec![item]);
+        let Some((operator, right)) = &filter.compared else {
+            // Only a field that is missing is not there; another error counts as a value.
+            return Ok(left.map_or_else(|error| !matches!(error, Error::NotFound(_)), |found| !found.is_empty()));
+        };
+        let one = |found: Vec<&Value>| match found[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            _ => Err(Error::SeveralCompared),
+        };
+        let Some(left) = one(left?)? else { return Ok(false) };
+        let Some(right) = one(self.steps(right, vec![item])?)? else { return Ok(false) };
+        let (equal, less) = (equal(&left, &right), || less(&left, &right));
+        match operator.as_str() {
+            "==" => equal,
+            "!=" => equal.map(|equal| !equal),
+            "<" => less(),
+            "<=" => Ok(less()? || equal?),
+            ">" => Ok(!(less()? || equal?)),
+            ">=" => less().map(|less| !less),
+            other => Err(Error::Operator(other.into())),
         }
     }
-    Ok(())
 }
 
-fn slice(
-    items: &[Value],
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(map) => map.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The value and all below it, but for what is empty, and numbers and the like.
+fn descend<'a>(value: &'a Value, out: &mut Vec<&'a Value>) {
+    let children = children(value);
+    if !children.is_empty() || value.as_str().is_some_and(|text| !text.is_empty()) {
+        out.push(value);
+        children.into_iter().for_each(|child| descend(child, out));
+    }
+}
+
+fn slices<'a>(
+    values: Vec<&'a Value>,
     from: Option<i64>,
     to: Option<i64>,
     by: Option<i64>,
-) -> Result<impl Iterator<Item = &Value>, Error> {
-    let length = items.len() as i64;
-    let single = by == Some(0) && from.is_some() && to.is_none();
-    let place = |at: i64| if at < 0 { at + length } else { at };
-    let first = place(from.unwrap_or(0));
-    let last = if single { first + 1 } else { to.map_or(length, place) };
-    // Who asks for nothing gets it, from an empty list, too.
-    if first != last {
+    one: bool,
+) -> Result<Vec<&'a Value>, Error> {
+    let mut found = Vec::new();
+    for value in values {
+        let items = match value {
+            Value::Array(items) => items,
+            Value::Null => continue,
+            other => return Err(Error::NotAnArray(go::type_name(other))),
+        };
+        let length = items.len() as i64;
+        let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at };
+        let first = place(from.unwrap_or(0));
+        let last = if one { first.saturating_add(1) } else { to.map_or(length, place) };
+        if first == last {
+            // Upstream stops at the first list of which nothing is asked, an empty one above all.
+            return Ok(found);
+        }
         if !(0..length).contains(&first) {
             return Err(Error::OutOfBounds { index: first, length });
         }
@@ -123,77 +161,41 @@ fn slice(
         if first > last {
             return Err(Error::Backwards { first, last });
         }
-        if !single && by.is_some_and(|step| step <= 0) {
-            return Err(Error::Step);
-        }
-    }
-    let step = by.filter(|step| *step > 0).unwrap_or(1) as usize;
-    Ok((first..last).step_by(step).map(|at| &items[at as usize]))
-}
-
-fn descend<'a>(value: &'a Value, out: &mut Vec<&'a Value>) {
-    out.push(value);
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| descend(item, out)),
-        Value::Object(map) => map.values().for_each(|item| descend(item, out)),
-        _ => {}
-    }
-}
-
-fn keeps(
-    left: &Operand,
-    comparison: Option<&(Comparison, Operand)>,
-    root: &Value,
-    item: &Value,
-) -> Result<bool, Error> {
-    let left = operand(left, root, item)?;
-    let Some((comparison, right)) = comparison else { return Ok(left.is_some()) };
-    let (Some(left), Some(right)) = (left, operand(right, root, item)?) else { return Ok(false) };
-    Ok(comparison.holds(left, right))
-}
-
-fn operand<'a>(operand: &'a Operand, root: &'a Value, item: &'a Value) -> Result<Option<&'a Value>, Error> {
-    match operand {
-        Operand::Literal(value) => Ok(Some(value)),
-        Operand::Path(steps) => Ok(walk(steps, root, item)?.first().copied()),
-    }
-}
-
-impl Comparison {
-    fn holds(self, left: &Value, right: &Value) -> bool {
-        let order = match (left, right) {
-            (Value::Number(left), Value::Number(right)) => left.as_f64().partial_cmp(&right.as_f64()),
-            (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
-            (Value::Bool(left), Value::Bool(right)) => Some(left.cmp(right)),
-            _ => Some(plain(left).cmp(&plain(right))),
+        let step = match by {
+            Some(step) if step <= 0 => return Err(Error::Step),
+            Some(step) => usize::try_from(step).unwrap_or(usize::MAX),
+            None => 1,
         };
-        match self {
-            Comparison::Equal => order == Some(Ordering::Equal),
-            Comparison::NotEqual => order != Some(Ordering::Equal),
-            Comparison::Less => order == Some(Ordering::Less),
-            Comparison::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-            Comparison::Greater => order == Some(Ordering::Greater),
-            Comparison::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        found.extend((first..last).step_by(step).map(|at| &items[at as usize]));
+    }
+    Ok(found)
+}
+
+fn equal(left: &Value, right: &Value) -> Result<bool, Error> {
+    Ok(order(left, right)? == Some(Ordering::Equal))
+}
+
+fn less(left: &Value, right: &Value) -> Result<bool, Error> {
+    let order = order(left, right)?;
+    if left.is_boolean() {
+        return Err(Error::Incomparable);
+    }
+    Ok(order == Some(Ordering::Less))
+}
+
+/// Only values of one type are compared; a whole number and one with a point are not of one type.
+fn order(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
+    let basic = |value: &Value| matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
+    if !basic(left) || !basic(right) {
+        return Err(Error::Incomparable);
+    }
+    match (left, right) {
+        (Value::Bool(left), Value::Bool(right)) => Ok(Some(left.cmp(right))),
+        (Value::String(left), Value::String(right)) => Ok(Some(left.cmp(right))),
+        (Value::Number(left), Value::Number(right)) if left.is_f64() == right.is_f64() => {
+            let whole = left.as_i64().zip(right.as_i64()).map(|(left, right)| left.cmp(&right));
+            Ok(whole.or_else(|| left.as_f64().partial_cmp(&right.as_f64())))
         }
-    }
-}
-
-/// Values of different types are compared by their texts.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::Object(_) => "map[string]interface {}",
-        Value::Null | Value::Array(_) => "interface {}",
+        _ => Err(Error::Incompatible),
     }
 }

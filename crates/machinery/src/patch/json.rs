@@ -123,7 +123,7 @@ fn decode_operation(item: &Value) -> Result<Operation<'_>, JsonPatchError> {
 }
 
 fn wrong_type(found: &Value, wanted: &str) -> JsonPatchError {
-    JsonPatchError::Decode(format!("json: cannot unmarshal {} into Go {wanted}", super::go::json_type(found)))
+    JsonPatchError::Decode(format!("json: cannot unmarshal {} into Go {wanted}", crate::go::json_type(found)))
 }
 
 struct Patcher<'a> {

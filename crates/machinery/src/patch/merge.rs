@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::go;
+use crate::go;
 use crate::status::Status;
 
 #[derive(Debug, PartialEq, thiserror::Error)]

@@ -10,9 +10,8 @@ pub mod managed;
 
 pub mod apply;
 
-mod go;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use crate::status::Status;
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::go::{self, Plain};
+use crate::go::{self, Plain};
 use crate::schema::{PatchRule, Type, TypeRef};
 use crate::status::Status;
 
@@ -105,7 +105,14 @@ fn merge_field(ty: Option<TypeRef>, original: &mut Map<String, Value>, key: &str
         return Ok(());
     }
     match (original.get_mut(key), change) {
-        (Some(Value::Object(old)), Value::Object(new)) => merge_map(field_type(ty, key).0, old, new),
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            let (inner, rule) = field_type(ty, key);
+            if rule.is_some_and(|rule| rule.replace) {
+                *old = new.clone();
+                return Ok(());
+            }
+            merge_map(inner, old, new)
+        }
         (Some(Value::Array(old)), Value::Array(new)) => {
             let (list_type, rule) = field_type(ty, key);
             if rule.is_some_and(|rule| rule.merge) {
@@ -175,7 +182,7 @@ fn merge_in_order(
     let (list_type, rule) = field_type(ty, field);
     let merge_key = rule.and_then(|rule| rule.merge_key.as_deref());
     check_order(new.unwrap_or(&[]), order, merge_key)?;
-    let places = places(old.unwrap_or(&[]), merge_key);
+    let places = server_places(old.unwrap_or(&[]), new.unwrap_or(&[]), merge_key);
     let merged = match (old, new) {
         (None, None) => return Ok(()),
         (Some(old), None) => old.to_vec(),
@@ -185,6 +192,20 @@ fn merge_in_order(
     };
     original.insert(field.into(), Value::Array(in_order(merged, order, &places, merge_key)?));
     Ok(())
+}
+
+/// Where items stand on the server. Items that are new take the places of those that the patch deletes, behind all that stay:
+/// upstream writes them there, into the list that it reads the order from.
+fn server_places(old: &[Value], new: &[Value], merge_key: Option<&str>) -> HashMap<Value, usize> {
+    let is_deleted = |item: &&Value| item.get(PATCH).is_some_and(|directive| directive == "delete");
+    let Some(key) = merge_key else { return places(old, None) };
+    let deleted: HashSet<&Value> = new.iter().filter(is_deleted).filter_map(|item| item.get(key)).collect();
+    let stays = |item: &&Value| item.get(key).is_none_or(|id| !deleted.contains(id));
+    let mut all: Vec<Value> = old.iter().filter(stays).cloned().collect();
+    let known: HashSet<&Value> = old.iter().filter(stays).filter_map(|item| item.get(key)).collect();
+    let is_new = |item: &&Value| !is_deleted(item) && item.get(key).is_some_and(|id| !known.contains(id));
+    all.extend(new.iter().filter(is_new).take(old.len() - all.len()).cloned());
+    places(&all, merge_key)
 }
 
 fn list(value: &Value) -> Result<&[Value]> {

@@ -4,7 +4,7 @@
 //! - `{"fields": {...}}`: a struct; `atomic` makes it one value, `preserve` keeps unknown fields;
 //! - `{"values": type}`: a map; `{"items": type}`: a list, with `keys` or `set`, and `merge` for the patch rule
 //!   (`true`, or the merge key);
-//! - beside any type of a field: `written` (Go always writes it), `default`, `retain`.
+//! - beside any type of a field: `written` (Go always writes it), `default`, `retain`, `replace`.
 
 use serde_json::Value;
 
@@ -65,6 +65,7 @@ fn field(schemas: &mut Schemas, name: &str, notation: &Value) -> Field {
         empty: if is_true("written") { Empty::Written } else { Empty::Kept },
         patch: PatchRule {
             merge: merge.is_some(),
+            replace: is_true("replace"),
             retain_keys: is_true("retain"),
             merge_key: merge.and_then(Value::as_str).map(Box::from),
         },

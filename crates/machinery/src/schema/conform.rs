@@ -160,8 +160,8 @@ fn scalar(value: &mut Value, kind: Scalar, ty: TypeRef, place: &Place) -> Result
             }
         }
         (Scalar::Quantity, _) => {
-            let canonical = Quantity::from_value(value)?.canonical();
-            replace(value, canonical);
+            let written = Quantity::written(value)?;
+            replace(value, written);
             Ok(())
         }
         (Scalar::Time, Value::String(text)) => {

@@ -255,9 +255,11 @@ fn empty(property: &Value) -> Empty {
 fn patch_rule(property: &Value) -> PatchRule {
     let text = |key: &str| property.get(key).and_then(Value::as_str);
     let strategy = text("x-kubernetes-patch-strategy").unwrap_or("");
+    let says = |word: &str| strategy.split(',').any(|part| part == word);
     PatchRule {
-        merge: strategy.split(',').any(|part| part == "merge"),
-        retain_keys: strategy.split(',').any(|part| part == "retainKeys"),
+        merge: says("merge"),
+        replace: says("replace"),
+        retain_keys: says("retainKeys"),
         merge_key: text("x-kubernetes-patch-merge-key").map(Into::into),
     }
 }

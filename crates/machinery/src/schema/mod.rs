@@ -95,6 +95,8 @@ pub enum Empty {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchRule {
     pub merge: bool,
+    /// A map takes the place of the one that was there.
+    pub replace: bool,
     pub retain_keys: bool,
     pub merge_key: Option<Box<str>>,
 }

@@ -1,6 +1,7 @@
 //! The `format`s of texts that custom resources may ask for. Unknown ones allow everything, as upstream.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use base64::Engine;
 
@@ -179,16 +180,15 @@ fn is_email(text: &str) -> bool {
     local.split('.').all(atom) && domain.split('.').all(atom)
 }
 
+/// One label, with a dash behind its first sign at most; or several labels, of which the last is a word of letters.
 fn is_host_name(text: &str) -> bool {
-    let label = |label: &str| {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty()
-            && label.len() <= 63
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(good)
-    };
-    text.len() <= 255 && text.trim_end_matches('.').split('.').all(label)
+    static PATTERN: LazyLock<Option<regex::Regex>> = LazyLock::new(|| {
+        const SIGN: &str = r"[0-9\p{L}\p{S}]";
+        let several = format!(r"({SIGN}([-0-9\p{{L}}\p{{S}}]{{0,61}}{SIGN})?\.)+\p{{L}}{{2,63}}");
+        crate::pattern::compile(&format!("^({SIGN}(-?{SIGN}{{0,62}})?|{several})$")).ok()
+    });
+    let fits = PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(text));
+    fits && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63)
 }
 
 fn is_hex_color(text: &str) -> bool {
@@ -274,7 +274,11 @@ mod tests {
             ("uuid5", &["b0c9b5c2-1a2b-5c3d-8e4f-5a6b7c8d9e0f"], &["b0c9b5c2-1a2b-5c3d-7e4f-5a6b7c8d9e0f"]),
             ("uri", &["http://example.com", "/path", "urn:x:y"], &["", "example.com", "http://a b"]),
             ("email", &["a@example.com", "a.b@c"], &["a", "@c", "a b@c"]),
-            ("hostname", &["example.com", "a"], &["", "-a", "a..b"]),
+            (
+                "hostname",
+                &["example.com", "a", "a-b", "1.example", "a--b.example", "é.example", "a-"],
+                &["", "-a", "a..b", "a.b", "a_b", "a--b", "example.com.", "a.c0m"],
+            ),
             ("hexcolor", &["#fff", "abcdef"], &["#ff", "#gggggg"]),
             ("rgbcolor", &["rgb(0, 127,255)"], &["rgb(0,0,256)", "rgb(0,0)", "0,0,0"]),
             ("isbn10", &["0-306-40615-2", "080442957X"], &["0-306-40615-3", "X804429570"]),

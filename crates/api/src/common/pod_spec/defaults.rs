@@ -267,7 +267,9 @@ fn pod_level_requests(spec: &mut Value) {
 /// Amounts of resources are never finer than thousandths.
 fn round_up(list: Option<&mut Value>) {
     for amount in list.and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-        if let Ok(quantity) = Quantity::from_value(amount) {
+        if let Ok(quantity) = Quantity::from_value(amount)
+            && quantity.round_up_milli() != quantity
+        {
             *amount = quantity.round_up_milli().canonical().into();
         }
     }

@@ -20,7 +20,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: defaults::defaults,
     validate: validate::validate,
-    validate_update: |new, _, errors| validate::validate(new, errors),
+    validate_update: validate::validate_update,
     warnings: |_, _| vec![super::ENDPOINTS_DEPRECATED.into()],
     row: print::row,
     ..Kind::COMMON

@@ -22,6 +22,13 @@ pub(super) fn validate(endpoints: &Node, errors: &mut Errors) {
     }
 }
 
+/// What an older server took stays as long as it is not touched.
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    if !crate::check::same(new.at("subsets").value, old.at("subsets").value) {
+        validate(new, errors);
+    }
+}
+
 fn address(address: &Node, errors: &mut Errors) {
     let (ip, host, node) = (address.at("ip"), address.at("hostname"), address.at("nodeName"));
     check::text(&ip, names::ip(ip.str()), errors);

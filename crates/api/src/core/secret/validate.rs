@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use machinery::codec::DecodeError;
 use machinery::field::{Errors, Path};
 use machinery::names;
 use machinery::node::Node;
@@ -67,22 +68,14 @@ fn docker_config(content: &Node, errors: &mut Errors) {
 
 /// What Go's decoder would say of text that is no JSON object.
 fn json_problem(bytes: &[u8]) -> Option<String> {
-    let what = match serde_json::from_slice::<Value>(bytes) {
+    let what = match machinery::codec::decode_json(bytes).map(|decoded| decoded.value) {
         Ok(Value::Object(_) | Value::Null) => return None,
         Ok(Value::Array(_)) => "array",
         Ok(Value::String(_)) => "string",
         Ok(Value::Number(_)) => "number",
         Ok(Value::Bool(_)) => "bool",
-        Err(error) if error.is_eof() => return Some("unexpected end of JSON input".into()),
-        Err(error) => {
-            let first = String::from_utf8_lossy(bytes).trim_start().chars().next();
-            return match first {
-                Some(first) if !"{[\"-0123456789tfn".contains(first) => {
-                    Some(format!("invalid character '{first}' looking for beginning of value"))
-                }
-                _ => Some(error.to_string()),
-            };
-        }
+        Err(DecodeError::Json(error)) => return Some(error.to_string()),
+        Err(error) => return Some(error.to_string()),
     };
     Some(format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"))
 }

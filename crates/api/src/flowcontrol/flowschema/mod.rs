@@ -55,7 +55,7 @@ fn row(schema: &Value, now: Timestamp) -> Vec<Cell> {
     vec![
         schema.name().into(),
         show::text_or(&spec["priorityLevelConfiguration"], "name", "<none>").into(),
-        spec["matchingPrecedence"].as_i64().unwrap_or(0).to_string().into(),
+        spec["matchingPrecedence"].as_i64().unwrap_or(0).into(),
         show::text_or(&spec["distinguisherMethod"], "type", "<none>").into(),
         age(schema, now),
         dangling.map_or("?", |condition| show::text_or(condition, "status", "?")).into(),

@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 
 use serde_json::{Map, Value};
 
+use crate::go::Plain;
 use crate::patch::fields::{Element, element};
-use crate::patch::go::Plain;
 use crate::schema::{ListKind, Scalar, Struct, Type, TypeRef};
 
 #[derive(Debug, PartialEq)]
@@ -109,7 +109,7 @@ fn scalar_problem(scalar: Scalar, value: &Value) -> Option<String> {
     let (fits, wanted) = match scalar {
         Scalar::Bool => (value.is_boolean(), "boolean"),
         Scalar::Int32 | Scalar::Int64 | Scalar::Float => {
-            let found = crate::patch::go::type_name(value);
+            let found = crate::go::type_name(value);
             return (!value.is_number()).then(|| format!("expected numeric (int or float), got {found}"));
         }
         Scalar::Quantity | Scalar::IntOrString => (is_scalar, "scalar"),

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use serde_json::Value;
 
 /// The name of a value's type in the errors of Go's JSON decoder.
-pub(super) fn json_type(value: &Value) -> &'static str {
+pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -17,7 +17,7 @@ pub(super) fn json_type(value: &Value) -> &'static str {
 }
 
 /// The name of the Go type a decoded value has.
-pub(super) fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -30,7 +30,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 }
 
 /// A value as `%v` prints it: `map[a:1 b:[x y]]`.
-pub(super) struct Plain<'a>(pub &'a Value);
+pub(crate) struct Plain<'a>(pub &'a Value);
 
 impl Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
