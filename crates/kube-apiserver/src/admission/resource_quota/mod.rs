@@ -50,6 +50,8 @@ impl Plugin for ResourceQuota {
         }
         let kind = &request.resource.kind;
         let refuse = |why: String| request.forbidden(Some(object), &why);
+        let outside = limited::uncovered_scopes(&self.limited, (kind.group, kind.plural), object, &quotas);
+        let outside: Vec<String> = outside.iter().map(ToString::to_string).collect();
         let mut matching = Vec::new();
         for quota in quotas {
             let names = usage::matching_names(kind.group, kind.plural, &quota["spec"]["hard"]);
@@ -69,6 +71,11 @@ impl Plugin for ResourceQuota {
             let missing = limited::uncovered(&self.limited, (kind.group, kind.plural), &used, matching.iter());
             if !missing.is_empty() {
                 return Err(refuse(format!("insufficient quota to consume: {}", missing.join(","))));
+            }
+            if !outside.is_empty() {
+                // Upstream has no status for it, so that it is an internal error there, too.
+                let why = format!("insufficient quota to match these scopes: [{}]", outside.join(" "));
+                return Err(Status::new(500, "", why));
             }
         }
         let before = request.old.filter(|_| request.is("", "pods"));
