@@ -29,6 +29,7 @@ pub mod schema;
 mod show;
 mod status;
 pub mod storage;
+pub mod storagemigration;
 #[cfg(test)]
 mod kept_tests;
 #[cfg(test)]

@@ -4,7 +4,9 @@
 use machinery::kind::Kind;
 use serde_json::Value;
 
-use crate::{KINDS, admissionregistration, certificates, coordination, core, networking, resource, storage};
+use crate::{
+    KINDS, admissionregistration, certificates, coordination, core, networking, resource, storage, storagemigration,
+};
 
 /// A kind that is off by default.
 pub struct Optional {
@@ -28,6 +30,7 @@ pub static OPTIONAL: &[Optional] = &[
     since(&coordination::leasecandidate::V1ALPHA2, 35),
     Optional { gate: Some("ClusterTrustBundle"), ..plain(&certificates::clustertrustbundle::KIND) },
     Optional { gate: Some("ClusterTrustBundle"), ..since(&certificates::clustertrustbundle::V1ALPHA1, 34) },
+    Optional { gate: Some("PodCertificateRequest"), ..plain(&certificates::podcertificaterequest::KIND) },
     since(&resource::v1beta2::DEVICE_CLASS, 36),
     since(&resource::v1beta2::RESOURCE_CLAIM, 36),
     since(&resource::v1beta2::RESOURCE_CLAIM_TEMPLATE, 36),
@@ -36,6 +39,7 @@ pub static OPTIONAL: &[Optional] = &[
     since(&resource::v1beta1::RESOURCE_CLAIM, 35),
     since(&resource::v1beta1::RESOURCE_CLAIM_TEMPLATE, 35),
     since(&resource::v1beta1::RESOURCE_SLICE, 35),
+    Optional { gate: Some("StorageVersionMigrator"), ..plain(&storagemigration::storageversionmigration::KIND) },
 ];
 
 /// Every kind there is, served by default or not.

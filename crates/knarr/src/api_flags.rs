@@ -91,7 +91,13 @@ pub struct Flags {
 }
 
 /// Gates that the API server has both ways.
-const OPEN_GATES: &[&str] = &["ClusterTrustBundle", "ClusterTrustBundleProjection", "ContainerStopSignals"];
+const OPEN_GATES: &[&str] = &[
+    "ClusterTrustBundle",
+    "ClusterTrustBundleProjection",
+    "ContainerStopSignals",
+    "PodCertificateRequest",
+    "StorageVersionMigrator",
+];
 
 impl Flags {
     pub fn flow(&self) -> kube_apiserver::flowcontrol::Config {

@@ -60,7 +60,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         };
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();
-        let page = crate::health::page(LEASE, leads, cluster.metrics().clone());
+        let page = crate::health::page(LEASE, leads, cluster.metrics().clone(), Default::default());
         flags.secure.serve(PORT, LEASE, AGENT, page).await?;
         tracing::info!(provider = flags.cloud_provider, "waiting for leader lease to start cloud controllers");
         let client = cluster.client().clone();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::features::Gates;
 use component_base::status_page::Pages;
 use component_base::tasks;
 use component_helpers::zpages;
@@ -43,6 +44,9 @@ pub struct Flags {
     /// Controllers to run: `*` for all, `name` for one, `-name` for all but that one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
+    /// Feature gates of controllers, such as StorageVersionMigrator=true.
+    #[arg(long, value_delimiter = ',')]
+    feature_gates: Vec<String>,
     /// CA of the API server, published to every namespace.
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
@@ -123,8 +127,10 @@ async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     if !flags.enable_garbage_collector {
         controllers.push("-garbage-collector-controller".into());
     }
+    let open: Vec<&str> = kube_controller_manager::GATED.iter().map(|(_, gate)| *gate).collect();
     let config = Config {
         controllers,
+        gates: Gates::parse(&flags.feature_gates.join(","), &open).context("--feature-gates")?,
         root_ca,
         allocate_node_cidrs: flags.allocate_node_cidrs,
         cluster_cidrs: flags.cluster_cidr,
@@ -146,7 +152,7 @@ async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     config.check()?;
     let election = flags.leader.election(LEASE)?;
     let leads = election.leads();
-    let page = crate::health::page(LEASE, leads, cluster.metrics().clone());
+    let page = crate::health::page(LEASE, leads, cluster.metrics().clone(), config.gates.clone());
     if let Some(address) = flags.health_address {
         crate::health::serve(address, page.clone()).await?;
     }
@@ -245,8 +251,9 @@ impl Local {
         shutdown: Shutdown,
     ) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        let config = Config { gates: self.app.settings.gates.clone(), ..config };
         let election = self.election(LEASE);
-        let page = crate::health::page(LEASE, election.leads(), cluster.metrics().clone());
+        let page = crate::health::page(LEASE, election.leads(), cluster.metrics().clone(), config.gates.clone());
         let pages = Pages::new(page).and(crate::shown::zpages(LEASE, shown));
         self.show(port, pages, &shutdown).await;
         tasks::spawn(async move {

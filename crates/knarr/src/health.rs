@@ -24,12 +24,12 @@ pub async fn serve(address: SocketAddr, page: Page) -> anyhow::Result<()> {
 }
 
 /// What every component shows that leads or is led: whether it leads, its queues and requests, its gates, its process.
-pub fn page(component: &'static str, leads: Arc<AtomicBool>, counted: Arc<reconcile::Metrics>) -> Page {
+pub fn page(component: &'static str, leads: Arc<AtomicBool>, counted: Arc<reconcile::Metrics>, gates: Gates) -> Page {
     Arc::new(move || {
         let mut page = metrics::Page::default();
         page.family(&LEADERSHIP).sample(&[("name", component)], u8::from(leads.load(Ordering::Relaxed)));
         counted.render(&mut page);
-        Gates::default().write(&mut page);
+        gates.write(&mut page);
         metrics::process::write(&mut page);
         page.text()
     })

@@ -60,7 +60,7 @@ pub fn run(mut flags: Flags) -> anyhow::Result<()> {
 pub fn page(config: &kube_scheduler::Config, leads: Arc<AtomicBool>, cluster: &Cluster) -> health::Page {
     let metrics = config.metrics.subscribe();
     let own = move || kube_scheduler::metrics::text(&metrics.borrow());
-    health::both(own, health::page(COMPONENT, leads, cluster.metrics().clone()))
+    health::both(own, health::page(COMPONENT, leads, cluster.metrics().clone(), Default::default()))
 }
 
 /// What a file says of the scheduler as a program; flags say how to reach the cluster before it.

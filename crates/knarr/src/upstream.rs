@@ -69,11 +69,11 @@ const COMMON: Table = &[
     ("enable-contention-profiling", Only(&["false"], "knarr has no profiler to show")),
 ];
 
-/// Of every component but the API server, which has gates that can be opened.
-const GATES: Table = &[
-    ("feature-gates", Gates(&[])),
-    ("tls-sni-cert-key", Refused("knarr shows one certificate, that of --tls-cert-file")),
-];
+/// Of every component but the API server and the controllers, which have gates that can be opened.
+const GATES: Table = &[("feature-gates", Gates(&[]))];
+
+/// Of every component but the API server.
+const CERTIFICATES: Table = &[("tls-sni-cert-key", Refused("knarr shows one certificate, that of --tls-cert-file"))];
 
 /// Of what runs on nodes.
 const NODES: Table = &[
@@ -84,11 +84,11 @@ const NODES: Table = &[
 fn tables(component: &str) -> Option<&'static [Table]> {
     match component {
         "kube-apiserver" => Some(&[api_server::FLAGS, COMMON]),
-        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, GENERIC, LEADERS, GATES, COMMON]),
-        "kube-scheduler" => Some(&[SCHEDULER, LEADERS, GATES, COMMON]),
-        "cloud-controller-manager" => Some(&[CLOUD_CONTROLLER_MANAGER, GENERIC, LEADERS, GATES, COMMON]),
-        "kubelet" => Some(&[node::KUBELET, NODES, GATES, COMMON]),
-        "kube-proxy" => Some(&[node::PROXY, NODES, GATES, COMMON]),
+        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, GENERIC, LEADERS, CERTIFICATES, COMMON]),
+        "kube-scheduler" => Some(&[SCHEDULER, LEADERS, GATES, CERTIFICATES, COMMON]),
+        "cloud-controller-manager" => Some(&[CLOUD_CONTROLLER_MANAGER, GENERIC, LEADERS, GATES, CERTIFICATES, COMMON]),
+        "kubelet" => Some(&[node::KUBELET, NODES, GATES, CERTIFICATES, COMMON]),
+        "kube-proxy" => Some(&[node::PROXY, NODES, GATES, CERTIFICATES, COMMON]),
         _ => None,
     }
 }

@@ -146,6 +146,8 @@ pub enum Error {
     #[error(transparent)]
     Traces(#[from] traces::TracesError),
     #[error(transparent)]
+    Egress(#[from] egress::EgressError),
+    #[error(transparent)]
     Signer(#[from] authn::external_signer::SignerError),
     #[error("{0}")]
     Settings(String),

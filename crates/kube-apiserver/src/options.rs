@@ -56,6 +56,8 @@ pub struct Options {
     pub shutdown_send_retry_after: bool,
     /// A TracingConfiguration.
     pub tracing_file: Option<PathBuf>,
+    /// By which way the cluster is reached; directly where no file says otherwise.
+    pub egress_file: Option<PathBuf>,
     /// Which groups, versions and resources are served.
     pub runtime: RuntimeConfig,
     /// In which form objects are stored.
@@ -92,6 +94,7 @@ impl Default for Options {
             shutdown_delay: Duration::ZERO,
             shutdown_send_retry_after: false,
             tracing_file: None,
+            egress_file: None,
             runtime: RuntimeConfig::default(),
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),
         }

@@ -186,7 +186,9 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<RuntimeConfig, RuntimeConfigError> {
-        let gates = Gates::parse("ClusterTrustBundle=true", &["ClusterTrustBundle"]).expect("it is open");
+        let open: Vec<&str> = OPTIONAL.iter().filter_map(|optional| optional.gate).collect();
+        let all: Vec<String> = open.iter().map(|gate| format!("{gate}=true")).collect();
+        let gates = Gates::parse(&all.join(","), &open).expect("they are open");
         RuntimeConfig::parse(text, gates)
     }
 
@@ -222,7 +224,8 @@ mod tests {
     fn a_closed_gate_keeps_a_kind_away() {
         let config = RuntimeConfig::parse("certificates.k8s.io/v1beta1=true", Gates::default()).expect("good");
         assert!(OPTIONAL.iter().all(|optional| !config.serves(optional.kind)));
-        check("certificates.k8s.io/v1beta1=true", 1, &[]);
+        check("certificates.k8s.io/v1beta1=true", 2, &[]);
+        check("certificates.k8s.io/v1beta1/podcertificaterequests=true,storagemigration.k8s.io/v1beta1=true", 2, &[]);
     }
 
     #[test]

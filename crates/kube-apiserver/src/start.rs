@@ -17,8 +17,8 @@ use crate::app::{self, App, Settings};
 use crate::authn::external_signer::ExternalSigner;
 use crate::{
     Config, Error, admission, aggregate, allocate, audit, authn, authz, bootstrap, configuration, connections, custom,
-    edge, encryption, flagz, flowcontrol, health, leaving, metrics, pki, resources, stored, subresources, traces,
-    views,
+    edge, egress, encryption, flagz, flowcontrol, health, leaving, metrics, pki, resources, stored, subresources,
+    traces, views,
 };
 
 /// A server that answers, whoever made its certificates.
@@ -111,6 +111,7 @@ async fn app(
         tasks::spawn(signer.clone().follow(shutdown.clone()));
     }
     let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone())?;
+    let cluster = options.egress_file.as_deref().map(egress::read).transpose()?.unwrap_or_default();
     let traced = options.tracing_file.as_deref().map(traces::Configuration::read).transpose()?;
     let start = |traced| traces::Tracer::start(&traced, &config.host_name, config.clock.clone(), shutdown.clone());
     let tracer = traced.map(start);
@@ -133,9 +134,9 @@ async fn app(
         metrics: Default::default(),
         openapi: Default::default(),
         audit: audit.map(Arc::new),
-        nodes: subresources::kubelet::Nodes::new(credentials, reaches_loopback)?,
-        aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
-        webhooks: Default::default(),
+        nodes: subresources::kubelet::Nodes::new(credentials, reaches_loopback, cluster.clone())?,
+        aggregator: aggregate::Aggregator::new(credentials, &config.attached, cluster.clone())?,
+        webhooks: crate::webhooks::Pool::new(cluster),
         offload: Default::default(),
         mounts: Default::default(),
         settings,
@@ -289,6 +290,12 @@ fn views(table: &resources::Table) -> views::Views {
         let resource = table.get(group, "v1", plural).expect("a built-in kind is in the table");
         let state = resource.state.clone().expect("a kind that is read is stored");
         views.add(plural, &resource.kind, state);
+    }
+    // Served only where it was asked for.
+    if let Some(resource) = table.get("certificates.k8s.io", "v1beta1", "podcertificaterequests")
+        && let Some(state) = resource.state.clone()
+    {
+        views.add("podcertificaterequests", &resource.kind, state);
     }
     views
 }

@@ -5,11 +5,14 @@ mod bed;
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bed::Bed;
 use bytes::Bytes;
 use component_base::features::Gates;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use jiff::SignedDuration;
 use kube_apiserver::options::{Options, RuntimeConfig};
 use serde_json::{Value, json};
 use tower::Service;
@@ -34,6 +37,15 @@ impl Bed {
         (code, object)
     }
 
+    async fn as_user(&self, user: &str, method: &str, path: &str, media: &str, body: Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.header("impersonate-user", user).body(Full::new(body.to_string().into())).unwrap();
+        let reply = self.loopback.clone().call(request).await.unwrap();
+        let code = reply.status().as_u16();
+        let bytes = reply.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&bytes).expect("an object"))
+    }
+
     /// The server makes its APIServices once it has started.
     async fn until_there(&self, path: &str) -> Value {
         let asked = async {
@@ -56,8 +68,14 @@ impl Bed {
 }
 
 async fn started(runtime: &str, gates: &str) -> Bed {
-    let gates = Gates::parse(gates, &["ClusterTrustBundle", "ClusterTrustBundleProjection", "ContainerStopSignals"])
-        .expect("gates that are known");
+    let open = [
+        "ClusterTrustBundle",
+        "ClusterTrustBundleProjection",
+        "ContainerStopSignals",
+        "PodCertificateRequest",
+        "StorageVersionMigrator",
+    ];
+    let gates = Gates::parse(gates, &open).expect("gates that are known");
     let runtime = RuntimeConfig::parse(runtime, gates).expect("a good configuration");
     Bed::start_with(Options { runtime, ..Options::default() }).await
 }
@@ -151,6 +169,93 @@ async fn trust_bundles_need_their_gate() {
     assert_eq!(selected["items"].as_array().map(Vec::len), Some(1), "{selected}");
     let other = open.get(&format!("{bundles}?fieldSelector=spec.signerName%3Dexample.com/a")).await.1;
     assert_eq!(other["items"].as_array().map(Vec::len), Some(0), "{other}");
+}
+
+/// A request of a pod for a certificate, and how a signer answers it.
+#[tokio::test]
+async fn certificates_of_pods_are_signed_by_who_may() {
+    let requests = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+    assert_eq!(started("certificates.k8s.io/v1beta1=true", "").await.get(requests).await.0, 404);
+    let bed = started("certificates.k8s.io/v1beta1=true", "PodCertificateRequest=true").await;
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let stub = rcgen::CertificateParams::default().serialize_request(&key).expect("a request").der().to_vec();
+    let asked = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "PodCertificateRequest", "metadata": {"name": "r"},
+        "spec": {
+            "signerName": "example.com/mesh", "podName": "p", "podUID": "1", "serviceAccountName": "default",
+            "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "stubPKCS10Request": STANDARD.encode(stub),
+        },
+    });
+    let made = bed.post(requests, asked).await;
+    assert_eq!((&made["spec"]["maxExpirationSeconds"], &made["spec"]["pkixPublicKey"]), (&json!(86_400), &Value::Null));
+    let selected = bed.get(&format!("{requests}?fieldSelector=spec.nodeName%3Dn")).await.1;
+    assert_eq!(selected["items"].as_array().map(Vec::len), Some(1), "{selected}");
+
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("a time");
+    let issued = |from: jiff::Timestamp| {
+        let mut params = rcgen::CertificateParams::default();
+        let at = |time: jiff::Timestamp| std::time::SystemTime::from(time).into();
+        let (until, refresh) = (from + SignedDuration::from_hours(10), from + SignedDuration::from_hours(5));
+        (params.not_before, params.not_after) = (at(from), at(until));
+        let chain = params.self_signed(&key).expect("a certificate").pem();
+        json!({"status": {
+            "conditions": [{"type": "Issued", "status": "True", "reason": "R", "message": "", "lastTransitionTime": now.to_string()}],
+            "certificateChain": chain, "notBefore": from.to_string(), "notAfter": until.to_string(),
+            "beginRefreshAt": refresh.to_string(),
+        }})
+    };
+    let path = format!("{requests}/r/status");
+    let rule = json!({"apiGroups": ["certificates.k8s.io"], "resources": ["podcertificaterequests/status"], "verbs": ["patch"]});
+    let roles = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "w"}, "rules": [rule]});
+    bed.post(&format!("{roles}/clusterroles"), role).await;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "w"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "w"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    bed.post(&format!("{roles}/clusterrolebindings"), binding).await;
+    let merge = "application/merge-patch+json";
+    let (code, refused) = bed.as_user("bob", "PATCH", &path, merge, issued(now)).await;
+    let why = "PodCertificateRequest.certificates.k8s.io \"r\" is invalid: spec.signerName: Forbidden: User \"bob\" is not \
+               permitted to \"sign\" for signer \"example.com/mesh\"";
+    assert_eq!((code, refused["message"].as_str().unwrap_or("")), (422, why));
+    let (code, refused, _) = bed.send("PATCH", &path, merge, issued(now - SignedDuration::from_mins(6))).await;
+    assert_eq!(code, 422, "{refused}");
+    let told = refused["message"].as_str().unwrap_or("");
+    assert!(told.ends_with("must be set to within 5 minutes of kube-apiserver's current time"), "{told}");
+    let (code, signed, _) = bed.send("PATCH", &path, merge, issued(now)).await;
+    assert_eq!((code, &signed["status"]["conditions"][0]["type"]), (200, &json!("Issued")), "{signed}");
+    let denied = json!({"status": {"certificateChain": "x"}});
+    assert_eq!(bed.send("PATCH", &path, merge, denied).await.0, 422, "what is decided stays");
+}
+
+#[tokio::test]
+async fn migrations_are_stored_and_shown() {
+    let migrations = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
+    let group = "storagemigration.k8s.io/v1beta1=true";
+    assert_eq!(started(group, "").await.get(migrations).await.0, 404);
+    let bed = started(group, "StorageVersionMigrator=true").await;
+    let migration = json!({
+        "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration", "metadata": {"name": "m"},
+        "spec": {"resource": {"group": "", "resource": "secrets"}},
+    });
+    let made = bed.post(migrations, migration).await;
+    assert_eq!(
+        (&made["spec"]["resource"], &made["status"]),
+        (&json!({"group": "", "resource": "secrets"}), &json!({}))
+    );
+    let (code, refused, _) = bed
+        .send(
+            "PATCH",
+            &format!("{migrations}/m"),
+            "application/merge-patch+json",
+            json!({"spec": {"resource": {"resource": "pods"}}}),
+        )
+        .await;
+    assert_eq!(code, 422, "{refused}");
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:storage-version-migrator-controller";
+    assert_eq!(bed.get(role).await.0, 200);
 }
 
 /// Upstream does not refuse what it would not do: it drops the field, and keeps one that is stored already.

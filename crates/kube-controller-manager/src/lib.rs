@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::features::Gates;
 use component_base::tasks;
 use futures::future::join_all;
 use ipnet::IpNet;
@@ -55,6 +56,7 @@ mod resourceclaim;
 mod devicetainteviction;
 mod vacprotection;
 mod servicecidr;
+mod storageversionmigrator;
 mod validatingadmissionpolicystatus;
 mod ttl;
 #[cfg(test)]
@@ -104,6 +106,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &certificates::APPROVING,
     &certificates::SIGNING,
     &certificates::CLEANER,
+    &certificates::POD_CLEANER,
     &bootstrapsigner::CONTROLLER,
     &tokencleaner::CONTROLLER,
     &serviceaccounttoken::CONTROLLER,
@@ -114,6 +117,13 @@ pub static CONTROLLERS: &[&Controller] = &[
     &servicecidr::CONTROLLER,
     &validatingadmissionpolicystatus::CONTROLLER,
     &legacytokencleaner::CONTROLLER,
+    &storageversionmigrator::CONTROLLER,
+];
+
+/// Controllers that run only where their feature gate is open.
+pub const GATED: &[(&str, &str)] = &[
+    ("podcertificaterequest-cleaner-controller", "PodCertificateRequest"),
+    ("storage-version-migrator-controller", "StorageVersionMigrator"),
 ];
 
 /// What the operator decides.
@@ -122,6 +132,7 @@ pub struct Config {
     pub clock: Clock,
     /// `*` for all, a name for one, `-name` for all but one, as upstream's `--controllers`.
     pub controllers: Vec<String>,
+    pub gates: Gates,
     /// The authority that pods check the API server's certificate against; without one it is not published.
     pub root_ca: Option<String>,
     pub local_storage: LocalStorage,
@@ -177,6 +188,7 @@ impl Default for Config {
         Config {
             clock: Clock::system(),
             controllers: vec!["*".into()],
+            gates: Gates::default(),
             root_ca: None,
             local_storage: LocalStorage::default(),
             allocate_node_cidrs: false,
@@ -221,6 +233,9 @@ impl Config {
     fn runs(&self, name: &str) -> bool {
         let said = |word: &str| self.controllers.iter().any(|one| aliases::current(one) == word);
         let denied = |one: &String| one.strip_prefix('-').is_some_and(|one| aliases::current(one) == name);
+        if GATED.iter().any(|(gated, gate)| *gated == name && !self.gates.is_on(gate)) {
+            return false;
+        }
         said(name) || (said("*") && !self.controllers.iter().any(denied))
     }
 }
@@ -271,5 +286,15 @@ mod tests {
         check("a", "a", true);
         check("*,-podgc", "pod-garbage-collector-controller", false);
         check("podgc", "pod-garbage-collector-controller", true);
+        check("*", "storage-version-migrator-controller", false);
+    }
+
+    #[test]
+    fn some_run_only_where_their_gate_is_open() {
+        for (name, gate) in GATED {
+            let gates = Gates::parse(&format!("{gate}=true"), &[gate]).expect("a gate of upstream's");
+            assert!(Config { gates, ..Config::default() }.runs(name), "{name}");
+            assert!(CONTROLLERS.iter().any(|controller| controller.name == *name), "{name}");
+        }
     }
 }

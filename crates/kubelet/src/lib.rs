@@ -11,6 +11,7 @@ pub mod pods;
 pub mod pod;
 pub mod objects;
 pub mod tokens;
+mod pod_certificates;
 pub mod plugins;
 pub mod drivers;
 pub mod device_plugins;

@@ -3,4 +3,5 @@
 pub mod certificatesigningrequest;
 pub mod clustertrustbundle;
 mod pem;
-mod signer;
+pub mod podcertificaterequest;
+pub(crate) mod signer;

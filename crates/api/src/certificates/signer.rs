@@ -1,4 +1,4 @@
-//! Names of signers, in CertificateSigningRequest and ClusterTrustBundle.
+//! Names of signers, in the kinds of certificates and in volumes of pods.
 
 use machinery::field::Errors;
 use machinery::names;
@@ -8,7 +8,7 @@ const SIGNER_MAX: usize = 571;
 const DOMAIN_MAX: usize = 253;
 
 /// `example.com/signer-name`.
-pub(super) fn name(signer: &Node, errors: &mut Errors) {
+pub(crate) fn name(signer: &Node, errors: &mut Errors) {
     let name = signer.str();
     if name.is_empty() {
         errors.required(signer, "");

@@ -1,6 +1,6 @@
 //! What claims, classes and slices share: lists and sets, selectors, configurations, names of drivers, pools and attributes.
 
-use machinery::cel::{Env, Program, Type};
+use machinery::cel::{EXPRESSION_COST_MAX, Env, Program, Type};
 use machinery::field::{Errors, FieldError, Problem, shown};
 use machinery::names;
 use machinery::node::Node;
@@ -77,6 +77,8 @@ pub(super) fn selectors(selectors: &Node, errors: &mut Errors) {
         }
         if let Some(detail) = wrong_selector(expression.str()) {
             errors.invalid_value(&expression.path, &expression.str().into(), detail);
+        } else if Program::selector_cost(expression.str()).is_some_and(|cost| cost > EXPRESSION_COST_MAX) {
+            errors.forbidden(&expression, "too complex, exceeds cost limit");
         }
     });
 }

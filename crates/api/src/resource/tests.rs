@@ -138,6 +138,9 @@ fn selectors_are_compiled() {
         select(&format!("'{}' == ''", "x".repeat(10 * 1024))),
         &[".selectors[0].cel.expression: Too long: may not be more than 10240 bytes"],
     );
+    // Each loop goes through 32 domains at most.
+    let nested = "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a != b))))";
+    exactly(select(nested), &[".selectors[0].cel.expression: Forbidden: too complex, exceeds cost limit"]);
     exactly(
         json!({"selectors": vec![json!({"cel": {"expression": "true"}}); 33]}),
         &[".selectors: Too many: 33: must have at most 32 items"],

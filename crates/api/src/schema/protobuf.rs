@@ -13,4 +13,6 @@ pub fn field_numbers() -> &'static FieldNumbers<'static> {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;

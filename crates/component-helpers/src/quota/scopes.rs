@@ -4,21 +4,51 @@ use serde_json::Value;
 
 use super::pod_resources::is_best_effort;
 
-/// Whether the object is in every scope of the quota.
-pub fn matches(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
+/// One scope: which, and which of its objects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selector {
+    pub scope: String,
+    operator: String,
+    values: Value,
+}
+
+impl Selector {
+    /// `{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}`
+    pub fn read(term: &Value) -> Selector {
+        let text = |field: &str| term[field].as_str().unwrap_or("").to_owned();
+        Selector { scope: text("scopeName"), operator: text("operator"), values: term["values"].clone() }
+    }
+
+    /// Whether the object is in it. Scopes are about pods and claims; nothing else is in one.
+    pub fn has(&self, group: &str, plural: &str, object: &Value) -> bool {
+        match (group, plural) {
+            ("", "pods") => pod_in(&self.scope, &self.operator, &self.values, object),
+            ("", "persistentvolumeclaims") => claim_in(&self.scope, &self.operator, &self.values, object),
+            _ => false,
+        }
+    }
+}
+
+/// As Go shows the struct: `{PriorityClass In [high]}`.
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let values: Vec<&str> = self.values.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        write!(f, "{{{} {} [{}]}}", self.scope, self.operator, values.join(" "))
+    }
+}
+
+/// The scopes that a quota names.
+pub fn of_quota(quota: &Value) -> Vec<Selector> {
     let spec = &quota["spec"];
     let named = spec["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut all = named.map(|scope| (scope, "Exists", &Value::Null)).chain(
-        spec.pointer("/scopeSelector/matchExpressions").and_then(Value::as_array).into_iter().flatten().map(|term| {
-            (term["scopeName"].as_str().unwrap_or(""), term["operator"].as_str().unwrap_or(""), &term["values"])
-        }),
-    );
-    all.all(|(scope, operator, values)| match (group, plural) {
-        ("", "pods") => pod_in(scope, operator, values, object),
-        ("", "persistentvolumeclaims") => claim_in(scope, operator, values, object),
-        // Scopes are about pods and claims; nothing else is in one.
-        _ => false,
-    })
+    let named = named.map(|scope| Selector { scope: scope.into(), operator: "Exists".into(), values: Value::Null });
+    let selected = spec.pointer("/scopeSelector/matchExpressions").and_then(Value::as_array);
+    named.chain(selected.into_iter().flatten().map(Selector::read)).collect()
+}
+
+/// Whether the object is in every scope of the quota.
+pub fn matches(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
+    of_quota(quota).iter().all(|selector| selector.has(group, plural, object))
 }
 
 fn pod_in(scope: &str, operator: &str, values: &Value, pod: &Value) -> bool {

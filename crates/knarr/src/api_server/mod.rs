@@ -210,8 +210,10 @@ impl Flags {
 
     fn options(&self) -> anyhow::Result<Options> {
         ensure!(self.identity.names_issuer(), "service-account-issuer is a required flag");
+        // What cannot be used is said before anything starts.
         self.egress_selector_config_file.as_deref().map(kube_apiserver::options::check_egress).transpose()?;
         let base = Options {
+            egress_file: self.egress_selector_config_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             allow_privileged: self.allow_privileged,
             front_proxy: FrontProxy {

@@ -105,7 +105,6 @@ fn signer(object: Option<&Value>) -> &str {
     object.and_then(|object| object.pointer("/spec/signerName")).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The right on the signer itself, or on all signers of its domain.
 async fn demand(
     request: &Request<'_>,
     verb: &str,
@@ -113,13 +112,18 @@ async fn demand(
     object: Option<&Value>,
     why: &str,
 ) -> Result<(), Status> {
+    if may(request, verb, signer).await { Ok(()) } else { Err(request.forbidden(object, format!("{why} {signer:?}"))) }
+}
+
+/// Whether the user has the right on the signer itself, or on all signers of its domain.
+pub(super) async fn may(request: &Request<'_>, verb: &str, signer: &str) -> bool {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
     for name in [signer, &domain] {
         if request.call.may(verb, GROUP, "signers", "", "", name).await {
-            return Ok(());
+            return true;
         }
     }
-    Err(request.forbidden(object, format!("{why} {signer:?}")))
+    false
 }
 
 /// Whom a certificate is asked for.

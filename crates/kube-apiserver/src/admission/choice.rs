@@ -4,10 +4,11 @@ use super::plugins;
 use crate::options::Options;
 
 /// What all servers do, under names that no operator knows.
-const ALWAYS: [&str; 5] = [
+const ALWAYS: [&str; 6] = [
     "RBACEscalation",
     "AllowPrivileged",
     "DRAAdminAccess",
+    "PodCertificateRequestSigning",
     "DRAResourceClaimGranularStatusAuthorization",
     "ParamAccess",
 ];

@@ -41,6 +41,7 @@ mod node_restriction;
 mod outside;
 mod owner_references;
 mod param_access;
+mod pod_certificates;
 mod pod_node_selector;
 mod pod_resize;
 mod pod_security;
@@ -291,6 +292,7 @@ fn last(options: &Options) -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(admin_access::AdminAccess),
+        Box::new(pod_certificates::PodCertificates),
         Box::new(claim_status::ClaimStatus),
         Box::new(param_access::ParamAccess),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),

@@ -17,19 +17,23 @@ use serde_json::Value;
 
 use super::Remote;
 use crate::authn::User;
-use crate::outgoing::dial::{self, SendError};
+use crate::outgoing::dial::SendError;
 use crate::outgoing::relay::Outgoing;
+use crate::outgoing::way::Way;
 use crate::pki::{Credentials, Error};
 
 /// How this server proves that it may speak for others, if it can.
-pub struct Identity(Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>);
+pub struct Identity {
+    pair: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    pub(super) egress: Way,
+}
 
 impl Identity {
-    pub fn new(credentials: &Credentials) -> Result<Identity, Error> {
-        let Some(pair) = &credentials.front_proxy_client else { return Ok(Identity(None)) };
+    pub fn new(credentials: &Credentials, egress: Way) -> Result<Identity, Error> {
+        let Some(pair) = &credentials.front_proxy_client else { return Ok(Identity { pair: None, egress }) };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();
         let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(failed)?;
-        Ok(Identity(Some((chain.map_err(failed)?, key))))
+        Ok(Identity { pair: Some((chain.map_err(failed)?, key)), egress })
     }
 
     /// How to speak with the server of that APIService: it must show a certificate of its bundle, unless anyone's will do.
@@ -41,7 +45,7 @@ impl Identity {
                 trust::client(trust::bundle(&bundle).map_err(failed)?).map_err(failed)?
             }
         };
-        let config = match &self.0 {
+        let config = match &self.pair {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(failed)?,
         };
@@ -108,7 +112,7 @@ pub async fn send(remote: &Remote, mut request: Request<Outgoing>) -> Result<Res
     let first = if remote.places.is_empty() { 0 } else { rand::random_range(0..remote.places.len()) };
     let mut refused = SendError::NoEndpoints;
     for (host, port) in remote.places.iter().cycle().skip(first).take(remote.places.len()) {
-        let connection = match dial::secured(host, *port, remote.tls.clone(), name.clone()).await {
+        let connection = match remote.egress.secured(host, *port, remote.tls.clone(), name.clone()).await {
             Ok(connection) => connection,
             Err(error) => {
                 refused = error.into();

@@ -381,7 +381,9 @@ async fn examine(identity: &connect::Identity, check: Check) -> (String, Known) 
                 url = format!("https://{host}:{port}{path}");
             }
             let server_name = format!("{service}.{namespace}.svc");
-            identity.config(&spec).map(|tls| Way::There(Remote { places, server_name, tls }))
+            identity
+                .config(&spec)
+                .map(|tls| Way::There(Remote { places, server_name, tls, egress: identity.egress.clone() }))
         }
     };
     let (way, found) = match (way, problem) {

@@ -31,6 +31,7 @@ pub use follow::start;
 pub(crate) use local::{group_priority, is_known_group, is_known_version};
 pub use proxy::pass;
 
+use crate::outgoing::way::Way as Egress;
 use crate::pki::{Credentials, Error};
 use connect::Identity;
 
@@ -46,6 +47,7 @@ pub struct Aggregator {
     /// None until it is attached.
     handlers: Mutex<BTreeMap<String, Option<Handler>>>,
     identity: ArcSwap<Identity>,
+    egress: Egress,
     /// Something that is not in the store has changed: certificates, handlers, the table of kinds.
     changed: Notify,
     /// Servers that could not be reached just now.
@@ -56,11 +58,12 @@ pub struct Aggregator {
 
 impl Aggregator {
     /// `expected` are the APIServices that parts of this process will serve.
-    pub fn new(credentials: &Credentials, expected: &[String]) -> Result<Aggregator, Error> {
+    pub fn new(credentials: &Credentials, expected: &[String], egress: Egress) -> Result<Aggregator, Error> {
         Ok(Aggregator {
             routes: ArcSwap::default(),
             handlers: Mutex::new(expected.iter().map(|name| (name.clone(), None)).collect()),
-            identity: ArcSwap::from_pointee(Identity::new(credentials)?),
+            identity: ArcSwap::from_pointee(Identity::new(credentials, egress.clone())?),
+            egress,
             changed: Notify::new(),
             suspects: Mutex::default(),
             failures: Mutex::default(),
@@ -69,7 +72,7 @@ impl Aggregator {
 
     /// After the server's certificates were renewed.
     pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
-        self.identity.store(Arc::new(Identity::new(credentials)?));
+        self.identity.store(Arc::new(Identity::new(credentials, self.egress.clone())?));
         // Each connects with the new one from its next check on.
         self.routes.load().iter().for_each(|route| self.suspect(&route.name));
         Ok(())
@@ -201,4 +204,6 @@ pub struct Remote {
     /// The name in its certificate.
     pub server_name: String,
     pub tls: Arc<ClientConfig>,
+    /// By which way.
+    pub egress: Egress,
 }

@@ -32,6 +32,7 @@ static COMMON_RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         {"verbs": ["get"], "apiGroups": [""], "resources": ["endpoints"]},
         {"verbs": ["create", "get", "list", "watch"], "apiGroups": ["certificates.k8s.io"],
          "resources": ["certificatesigningrequests"]},
+        {"verbs": ["get", "list", "watch"], "apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"]},
         {"verbs": ["get", "list", "watch"], "apiGroups": ["storage.k8s.io"], "resources": ["csidrivers"]},
         {"verbs": ["get", "list", "watch"], "apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"]},
     ]}))
@@ -66,6 +67,7 @@ fn judge(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusa
         ("", "serviceaccounts") => service_account(a, node, objects),
         ("coordination.k8s.io", "leases") => lease(a, node),
         ("storage.k8s.io", "csinodes") => csi_node(a, node),
+        ("certificates.k8s.io", "podcertificaterequests") => pod_certificate(a, node, objects),
         ("resource.k8s.io", "resourceslices") => resource_slice(a, node, objects),
         ("", "nodes") => own_node(a, node),
         ("", "pods") => pod(a, node, objects),
@@ -148,6 +150,20 @@ fn resource_slice(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(
     }
 }
 
+/// What one may be asked for is NodeRestriction's business.
+fn pod_certificate(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refusal> {
+    if !a.subresource.is_empty() {
+        return Err("nodes may not access the status subresource of PodCertificateRequests".into());
+    }
+    match a.verb {
+        "create" => Ok(()),
+        "get" => related(a, node, objects),
+        "list" | "watch" if selects(a.field_selector, "spec.nodeName", node) => Ok(()),
+        "list" | "watch" => Err("can only list/watch podcertificaterequests with nodeName field selector".into()),
+        verb => Err(format!("nodes may not {verb} podcertificaterequests").into()),
+    }
+}
+
 fn own_node(a: &Attributes, node: &str) -> Result<(), Refusal> {
     match (a.subresource, a.verb, a.name) {
         ("", "create" | "update" | "patch", _) | ("status", "update" | "patch", _) => Ok(()),
@@ -199,6 +215,7 @@ fn related(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Refu
         "pods" => bound_to_node("pods"),
         "volumeattachments" => bound_to_node("volumeattachments"),
         "resourceslices" => bound_to_node("resourceslices"),
+        "podcertificaterequests" => bound_to_node("podcertificaterequests"),
         "configmaps" => used_in(namespace, &|pod| uses::config_map(pod, name)),
         "serviceaccounts" => used_in(namespace, &|pod| pod.at("spec").text("serviceAccountName") == name),
         "resourceclaims" => used_in(namespace, &|pod| uses::resource_claim(pod, name)),

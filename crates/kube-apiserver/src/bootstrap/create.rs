@@ -23,7 +23,7 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 pub async fn create(app: &Arc<App>, credentials: &Credentials, proxy: &FrontProxy) -> Result<(), Status> {
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
-        objects().into_iter().partition(|object| object["kind"] == "Namespace");
+        objects(&app.settings.gates).into_iter().partition(|object| object["kind"] == "Namespace");
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
     ensure_all(app, vec![service_cidr(app), authentication(credentials, proxy)]).await?;

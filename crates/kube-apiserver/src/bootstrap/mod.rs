@@ -4,7 +4,9 @@
 
 mod create;
 pub mod endpoints;
+mod gated;
 
+use component_base::features::Gates;
 use serde_json::{Value, json};
 
 pub use create::{create, ensure};
@@ -35,12 +37,13 @@ const FILES: &[File] = &[
 ];
 
 /// Every object, ready to be created, in an order in which nothing waits for a later one.
-pub fn objects() -> Vec<Value> {
+pub fn objects(gates: &Gates) -> Vec<Value> {
     let mut objects: Vec<Value> = NAMESPACES.iter().map(|name| namespace(name)).collect();
     for file in FILES {
         let items: Vec<Value> = serde_json::from_str(file.text).expect("the embedded file is a JSON list");
         objects.extend(items.into_iter().map(|item| complete(file, item)));
     }
+    gated::add(&mut objects, gates);
     objects
 }
 
@@ -77,13 +80,17 @@ mod tests {
     use super::*;
 
     fn names(kind: &str) -> BTreeSet<String> {
-        objects().iter().filter(|object| object["kind"] == kind).map(|object| object.name().to_string()).collect()
+        objects(&Gates::default())
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .map(|object| object.name().to_string())
+            .collect()
     }
 
     #[test]
     fn every_kind_is_complete() {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for object in objects() {
+        for object in objects(&Gates::default()) {
             *counts.entry(object["kind"].as_str().unwrap_or("").to_string()).or_default() += 1;
         }
         let expected = [
@@ -114,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_binding_names_a_role_that_exists() {
-        let objects = objects();
+        let objects = objects(&Gates::default());
         let is_role = |kind: &Value, name: &Value, namespace: &str| {
             objects.iter().any(|object| {
                 object["kind"] == *kind && object["metadata"]["name"] == *name && object.namespace() == namespace
@@ -130,7 +137,7 @@ mod tests {
     /// The server's own objects pass the rules that everyone's objects pass, and need no defaults beyond them.
     #[test]
     fn every_object_is_valid() {
-        for mut object in objects() {
+        for mut object in objects(&Gates::default()) {
             let matches = |kind: &&&Kind| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version();
             let kind = api::KINDS.iter().find(matches).expect("a kind of the table");
             conform(&mut object, api::schema::type_of(kind), &mut Problems::default()).expect("the types are right");
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn objects_carry_the_marks_of_the_server() {
-        for object in objects() {
+        for object in objects(&Gates::default()) {
             let marked = object.annotation("rbac.authorization.kubernetes.io/autoupdate").is_some()
                 && object.label("kubernetes.io/bootstrapping") == Some("rbac-defaults");
             assert_eq!(marked, object["apiVersion"] == RBAC, "{}", object.name());

@@ -218,7 +218,7 @@ mod tests {
     use crate::target;
 
     fn standard() -> Vec<Schema> {
-        let objects = crate::bootstrap::objects();
+        let objects = crate::bootstrap::objects(&Default::default());
         let mut schemas: Vec<Schema> =
             objects.iter().filter(|object| object["kind"] == "FlowSchema").map(Schema::read).collect();
         schemas.sort_by(|a, b| a.order().cmp(&b.order()));

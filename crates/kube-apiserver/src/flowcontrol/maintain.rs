@@ -12,7 +12,10 @@ const GROUP_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 /// All FlowSchemas and PriorityLevelConfigurations that every cluster has.
 pub fn standard() -> &'static [Value] {
     static STANDARD: LazyLock<Vec<Value>> = LazyLock::new(|| {
-        crate::bootstrap::objects().into_iter().filter(|object| object["apiVersion"] == GROUP_VERSION).collect()
+        crate::bootstrap::objects(&Default::default())
+            .into_iter()
+            .filter(|object| object["apiVersion"] == GROUP_VERSION)
+            .collect()
     });
     &STANDARD
 }

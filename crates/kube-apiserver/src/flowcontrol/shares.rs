@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn standard() -> Vec<(String, Share)> {
-        let objects = crate::bootstrap::objects();
+        let objects = crate::bootstrap::objects(&Default::default());
         let levels = objects.iter().filter(|object| object["kind"] == "PriorityLevelConfiguration");
         levels.map(|level| (level.name().to_string(), Share::read(&level["spec"]))).collect()
     }

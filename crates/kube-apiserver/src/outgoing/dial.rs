@@ -35,6 +35,10 @@ pub enum DialError {
     NoSuchHost { host: String },
     #[error("dial tcp {address}: address not allowed")]
     NotAllowed { address: String },
+    #[error("reading HTTP response from CONNECT to {address} via proxy {proxy} failed: {why}")]
+    NoAnswer { address: String, proxy: String, why: String },
+    #[error("proxy error from {proxy} while dialing {address}, code {code}: {status}")]
+    Proxy { proxy: String, address: String, code: u16, status: String },
 }
 
 /// Why a request was not sent or not answered.
@@ -82,7 +86,7 @@ pub(crate) async fn secured(
 }
 
 pub async fn handshake(
-    stream: TcpStream,
+    stream: impl Connection + 'static,
     shown: &str,
     config: Arc<ClientConfig>,
     name: ServerName<'static>,

@@ -1,9 +1,11 @@
-//! HTTP to others: webhooks, audit, foreign API servers, providers of OpenID Connect. `dial.rs` connects, `relay.rs` carries what
+//! HTTP to others: webhooks, audit, foreign API servers, providers of OpenID Connect. `dial.rs` connects, `way.rs` through a
+//! proxy where one is set, `relay.rs` carries what
 //! is passed on, and this file asks those whose address an operator gave in a file or flag: one request, one answer of bounded
 //! size, within a time; connections are kept for the next.
 
 pub(crate) mod dial;
 pub(crate) mod relay;
+pub(crate) mod way;
 mod bounded;
 
 use std::sync::Arc;

@@ -94,7 +94,7 @@ async fn exchange(
         {
             return Ok(answered);
         }
-        match pool::connect(hook, place).await {
+        match pool::connect(&app.webhooks, hook, place).await {
             Ok(sender) => return send(app, hook, &key, sender, (body, timeout), step).await,
             Err(why) => refused = why,
         }

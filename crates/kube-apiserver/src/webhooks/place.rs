@@ -81,6 +81,11 @@ impl Hook {
         })
     }
 
+    /// Whether it is in the cluster, behind a Service.
+    pub fn is_service(&self) -> bool {
+        self.service.is_some()
+    }
+
     pub fn url(&self) -> String {
         format!("https://{}{}", self.authority, self.path)
     }

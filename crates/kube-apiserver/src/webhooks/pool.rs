@@ -12,7 +12,8 @@ use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 
 use super::{ExchangeError, Hook};
-use crate::outgoing::dial::{self, SendError};
+use crate::outgoing::dial::SendError;
+use crate::outgoing::way::Way;
 
 /// Kept to one place; more are closed when their answer has been read.
 const IDLE_PER_PLACE_MAX: usize = 16;
@@ -24,10 +25,16 @@ pub type Sender = SendRequest<Full<Bytes>>;
 
 #[derive(Default)]
 pub struct Pool {
+    /// To Services.
+    egress: Way,
     idle: Mutex<HashMap<String, Vec<(Sender, Instant)>>>,
 }
 
 impl Pool {
+    pub fn new(egress: Way) -> Pool {
+        Pool { egress, ..Pool::default() }
+    }
+
     pub fn take(&self, key: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let kept = idle.get_mut(key)?;
@@ -56,9 +63,11 @@ impl Pool {
     }
 }
 
-pub async fn connect(hook: &Hook, place: &(String, u16)) -> Result<Sender, ExchangeError> {
+pub async fn connect(pool: &Pool, hook: &Hook, place: &(String, u16)) -> Result<Sender, ExchangeError> {
     let name = ServerName::try_from(hook.server_name().to_string()).map_err(SendError::from)?;
-    let connection = dial::secured(&place.0, place.1, hook.tls()?, name).await.map_err(SendError::from)?;
+    // A URL is not of the cluster.
+    let way = if hook.is_service() { &pool.egress } else { &Way::Direct };
+    let connection = way.secured(&place.0, place.1, hook.tls()?, name).await.map_err(SendError::from)?;
     let (sender, connection) = handshake(TokioIo::new(connection)).await.map_err(SendError::from)?;
     // It ends when the sender is dropped or the other side closes it.
     tokio::spawn(connection);

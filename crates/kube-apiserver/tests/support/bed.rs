@@ -33,6 +33,13 @@ impl Bed {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let store: Arc<dyn Store> =
             EmbeddedStore::open(StoreConfig::new(folder.path().join("store"))).expect("an empty store opens");
+        Bed::over(store, folder, options).await
+    }
+
+    /// Over a store that holds something already.
+    pub async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir, options: kube_apiserver::Options) -> Bed {
+        // Another test of this process may have done it first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let shutdown = CancellationToken::new();
         let config = kube_apiserver::Config { options, ..config::config(folder.path().join("server")) };
         let running = kube_apiserver::start(config, store, shutdown.clone()).await.expect("the server starts");

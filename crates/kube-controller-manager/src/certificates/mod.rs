@@ -5,6 +5,7 @@ mod authority;
 mod cleaner;
 mod der;
 pub mod node_key;
+mod pod_cleaner;
 mod request;
 mod approver;
 mod signer;
@@ -13,6 +14,7 @@ mod tests;
 
 use futures::FutureExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use k8s_openapi::api::core::v1::{Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::{Key, On, Rule, Work};
@@ -75,6 +77,23 @@ pub(crate) static SIGNING: Controller = Controller {
     source: "certificate-controller",
     rules: RULES,
     work: Work::Keys { wakes: &[&WAKE], workers_max: 5, reconcile: |cx, key| signer::reconcile(cx, key).boxed() },
+};
+
+/// Where the gate PodCertificateRequest is open.
+pub(crate) static POD_CLEANER: Controller = Controller {
+    name: "podcertificaterequest-cleaner-controller",
+    account: "podcertificaterequestcleaner",
+    source: "podcertificaterequestcleaner",
+    rules: &[Rule {
+        groups: &["certificates.k8s.io"],
+        resources: &["podcertificaterequests"],
+        verbs: &["get", "list", "watch", "delete"],
+    }],
+    work: Work::Keys {
+        wakes: &[&On::every(|_, request: &PodCertificateRequest| vec![Key::of(&request.metadata)])],
+        workers_max: 1,
+        reconcile: |cx, key| pod_cleaner::reconcile(cx, key).boxed(),
+    },
 };
 
 pub(crate) static CLEANER: Controller = Controller {

@@ -67,6 +67,7 @@ scenarios! {
     persistentvolume_protection_controller
     persistentvolumeclaim_protection_controller
     pod_garbage_collector_controller
+    podcertificaterequest_cleaner_controller
     replicaset_controller
     replicationcontroller_controller
     resourceclaim_controller
@@ -78,6 +79,7 @@ scenarios! {
     serviceaccount_controller
     serviceaccount_token_controller
     statefulset_controller
+    storage_version_migrator_controller
     taint_eviction_controller
     token_cleaner_controller
     ttl_after_finished_controller

@@ -36,6 +36,15 @@ impl Drop for World {
     }
 }
 
+/// The kinds of controllers that have to be asked for.
+fn everything() -> kube_apiserver::RuntimeConfig {
+    let open: Vec<&str> = kube_controller_manager::GATED.iter().map(|(_, gate)| *gate).collect();
+    let gates: Vec<String> = open.iter().map(|gate| format!("{gate}=true")).collect();
+    let gates = component_base::features::Gates::parse(&gates.join(","), &open).expect("gates of upstream's");
+    let served = "certificates.k8s.io/v1beta1=true,storagemigration.k8s.io/v1beta1=true";
+    kube_apiserver::RuntimeConfig::parse(served, gates).expect("versions that are there")
+}
+
 impl World {
     pub async fn start() -> World {
         // Set once per process; every further time it is there already.
@@ -65,7 +74,7 @@ impl World {
             attached: Vec::new(),
             flow: Default::default(),
             audit: Default::default(),
-            options: Default::default(),
+            options: kube_apiserver::Options { runtime: everything(), ..Default::default() },
             flags: Default::default(),
             clock: Clock::from_fn(move || clock.now()),
         };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::objects::ObjectError;
 use crate::pod::env::DownwardError;
+use crate::pod_certificates::PodCertificateError;
 use crate::tokens::TokenError;
 
 /// Why a volume is not there yet; the text is the message of a FailedMount event.
@@ -123,8 +124,8 @@ pub(super) enum Error {
     NoSecretKey(String),
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoTrustBundle,
-    #[error("pod certificates are not served by this node")]
-    PodCertificate,
+    #[error(transparent)]
+    PodCertificate(#[from] PodCertificateError),
     #[error("unknown storage medium {0:?}")]
     Medium(String),
     #[error("cannot parse huge page size {0:?}")]

@@ -44,6 +44,7 @@ use crate::Kubelet;
 use crate::drivers::Drivers;
 use crate::node::Health;
 use crate::objects::Objects;
+use crate::pod_certificates::PodCertificates;
 use crate::tokens::Tokens;
 use csi::Csi;
 use error::{Error, Problem};
@@ -94,6 +95,7 @@ struct Request<'a> {
     events: Option<&'a Recorder>,
     node_name: &'a str,
     tokens: &'a Tokens,
+    certificates: &'a PodCertificates,
     folders: &'a Folders,
     csi: &'a Csi,
     pod: &'a Pod,
@@ -134,6 +136,7 @@ pub struct Volumes {
     events: Option<Recorder>,
     node_name: String,
     tokens: Tokens,
+    certificates: PodCertificates,
     folders: Folders,
     csi: Arc<Csi>,
     clock: Clock,
@@ -150,8 +153,9 @@ impl Volumes {
 
     fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path, csi: Csi, clock: Clock) -> Volumes {
         let tokens = Tokens::new(objects.client().clone(), clock.clone());
+        let certificates = PodCertificates::new(objects.clone(), node_name, clock.clone());
         let (folders, csi) = (Folders::new(root_dir), Arc::new(csi));
-        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders, csi, clock }
+        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, certificates, folders, csi, clock }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
@@ -184,17 +188,19 @@ impl Volumes {
     }
 
     fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec, ending: &'a CancellationToken) -> Request<'a> {
-        let Volumes { objects, events, node_name, tokens, folders, csi, clock } = self;
-        Request { objects, events: events.as_ref(), node_name, tokens, folders, csi, pod, volume, ending, clock }
+        let Volumes { objects, events, node_name, tokens, certificates, folders, csi, clock } = self;
+        let events = events.as_ref();
+        Request { objects, events, node_name, tokens, certificates, folders, csi, pod, volume, ending, clock }
     }
 
-    /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
-    /// trust bundles.
+    /// When contents must be looked at again though no object changed: the next rotation of a token or certificate, or a
+    /// look at trust bundles.
     pub(crate) fn next_refresh(&self, pod: &Pod, mounted_at: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let uid = pod.metadata.uid.as_deref()?;
         let (token, republish) = (self.tokens.next_refresh(uid), self.csi.next_refresh(uid));
         let bundle = shows_trust_bundles(pod).then(|| mounted_at + TRUST_BUNDLES_AGE_MAX);
-        token.into_iter().chain(bundle).chain(republish).min()
+        let certificate = self.certificates.next_refresh(uid);
+        token.into_iter().chain(bundle).chain(republish).chain(certificate).min()
     }
 
     /// What a container's `volumeMounts` become, subPath and subPathExpr resolved inside the volume.
@@ -221,6 +227,7 @@ impl Volumes {
     /// a mount: what cannot be taken down stays, and so does the folder until the next try.
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
+        self.certificates.forget(uid);
         self.objects.forget(uid);
         let failed = |error: &dyn std::fmt::Display| VolumeError::Failed(format!("Unable to unmount volumes: {error}"));
         // Parts of a volume keep it busy, so they go before the whole.

@@ -1,7 +1,8 @@
-//! `projected`: ConfigMaps, Secrets, downward API, tokens and trust bundles in one folder. Also how every volume of files is shown.
+//! `projected`: ConfigMaps, Secrets, downward API, tokens, trust bundles and certificates in one folder. Also how every volume of files is shown.
 
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{ServiceAccountTokenProjection, VolumeProjection};
+use k8s_openapi::api::core::v1::{PodCertificateProjection, ServiceAccountTokenProjection, VolumeProjection};
+use reconcile::events::{EventType, reference};
 
 use super::empty_dir::{self, Medium};
 use super::payload::{DEFAULT_MODE, File, Payload};
@@ -9,6 +10,7 @@ use super::{
     Error, Problem, Request, Type, Volume, atomic_writer, blocking, config_map, downward_api, ownership, secret,
     trust_bundle,
 };
+use crate::pod_certificates::{Events, Key};
 
 pub(super) static TYPE: Type =
     Type { is: |volume| volume.projected.is_some(), mount: |request| mount(request).boxed() };
@@ -23,8 +25,8 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
     let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
     let mut payload = Payload::new();
     let mut errors = Vec::new();
-    for source in source.sources.iter().flatten() {
-        match files(&request, source, mode).await {
+    for (index, source) in source.sources.iter().flatten().enumerate() {
+        match files(&request, index, source, mode).await {
             Ok(files) => payload.extend(files),
             Err(error) => errors.push(error),
         }
@@ -35,7 +37,7 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
     show(&request, PLUGIN, empty_dir::memory(&request, None).await, payload).await
 }
 
-async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> Result<Payload, Error> {
+async fn files(request: &Request<'_>, index: usize, source: &VolumeProjection, mode: i32) -> Result<Payload, Error> {
     if let Some(source) = &source.config_map {
         let optional = source.optional.unwrap_or(false);
         return config_map::files(request, &source.name, source.items.as_deref(), mode, optional).await;
@@ -54,8 +56,8 @@ async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> R
         let data = trust_bundle::certificates(request.objects, source).await?;
         return Ok(Payload::from([(source.path.clone(), File { data, mode: mode as u32, user: None })]));
     }
-    if source.pod_certificate.is_some() {
-        return Err(Error::PodCertificate);
+    if let Some(source) = &source.pod_certificate {
+        return certificate(request, index, source, mode).await;
     }
     Ok(Payload::new())
 }
@@ -63,10 +65,39 @@ async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> R
 async fn token(request: &Request<'_>, source: &ServiceAccountTokenProjection, mode: i32) -> Result<Payload, Error> {
     let audience = source.audience.as_deref().unwrap_or_default();
     let token = request.tokens.get(request.pod, audience, source.expiration_seconds.unwrap_or(3600)).await?;
-    let (user, group) = (ownership::fs_user(request.pod), ownership::fs_group(request.pod));
-    // With an fsGroup the group is let in later, when the volume is given to it.
-    let mode = if user.is_some() || group.is_some() { PRIVATE_MODE } else { mode as u32 };
+    let (mode, user) = private(request, mode);
     Ok(Payload::from([(source.path.clone(), File { data: token.into_bytes(), mode, user })]))
+}
+
+/// Mode and owner of what the pod alone may read. With an fsGroup the group is let in later, when the volume is given to it.
+fn private(request: &Request<'_>, mode: i32) -> (u32, Option<u32>) {
+    let (user, group) = (ownership::fs_user(request.pod), ownership::fs_group(request.pod));
+    (if user.is_some() || group.is_some() { PRIVATE_MODE } else { mode as u32 }, user)
+}
+
+async fn certificate(
+    request: &Request<'_>,
+    index: usize,
+    source: &PodCertificateProjection,
+    mode: i32,
+) -> Result<Payload, Error> {
+    let key = Key { uid: request.uid().to_owned(), volume: request.volume.name.clone(), source: index };
+    let mut events = Events::new();
+    let outcome = request.certificates.get(request.pod, &key, source, &mut events).await;
+    for (reason, message) in events {
+        request.tell(&reference(request.pod), EventType::Warning, reason, message);
+    }
+    let credential = outcome?;
+    let (mode, user) = private(request, mode);
+    let bundle = format!("{}{}", credential.key, credential.chain);
+    let files = [
+        (&source.credential_bundle_path, bundle),
+        (&source.key_path, credential.key),
+        (&source.certificate_chain_path, credential.chain),
+    ];
+    let asked =
+        files.into_iter().filter_map(|(path, text)| Some((path.clone().filter(|path| !path.is_empty())?, text)));
+    Ok(asked.map(|(path, text)| (path, File { data: text.into_bytes(), mode, user })).collect())
 }
 
 /// Shows these files in the request's volume, all at once.

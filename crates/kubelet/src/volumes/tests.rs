@@ -233,6 +233,52 @@ fn tokens_are_renewed_and_private() {
 }
 
 #[test]
+fn certificates_wait_for_their_signer() {
+    on_node("certificates", async |node| {
+        let requests = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+        let spec = json!({
+            "signerName": "", "podName": "", "podUID": "", "serviceAccountName": "", "serviceAccountUID": "", "nodeName": "",
+            "nodeUID": "", "stubPKCS10Request": "",
+        });
+        // The answer to a POST; the request that it makes has the same name.
+        node.api.set(requests, json!({"spec": spec}));
+        let made = format!("{requests}/podcertificaterequests");
+        node.api.set("/api/v1/namespaces/default/serviceaccounts/default", json!({"metadata": {"uid": "s"}}));
+        node.api.set("/api/v1/nodes/node-1", json!({"metadata": {"uid": "n"}}));
+        node.api.set(&made, json!({"spec": spec}));
+        let source = json!({"podCertificate": {
+            "signerName": "example.com/mesh", "keyType": "ECDSAP256", "credentialBundlePath": "both", "keyPath": "key",
+        }});
+        let pod = pod(json!([{"name": "v", "projected": {"sources": [source]}}]), json!({}));
+        let mount = || node.volumes.mount(&pod, &CancellationToken::new());
+        let error = mount().await.unwrap_err().to_string();
+        assert_eq!(error, "MountVolume.SetUp failed for volume \"v\" : credential bundle is not issued yet");
+        let now = jiff::Timestamp::now();
+        let hours = |hours: i64| (now + jiff::SignedDuration::from_hours(hours)).to_string();
+        let chain = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        let issued =
+            json!({"type": "Issued", "status": "True", "reason": "R", "message": "", "lastTransitionTime": hours(0)});
+        let status = json!({
+            "conditions": [issued], "certificateChain": chain, "notBefore": hours(0), "beginRefreshAt": hours(12), "notAfter": hours(24),
+        });
+        node.api.set(&made, json!({"spec": spec, "status": status}));
+        let folder = path(&mount().await.unwrap(), "v");
+        let (both, key) = (folder.join("both"), folder.join("key"));
+        let key = fs::read_to_string(key).unwrap();
+        assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"), "{key}");
+        assert_eq!(fs::read_to_string(both).unwrap(), format!("{key}{chain}"));
+        let posts = || node.api.requests().iter().filter(|line| line.starts_with("POST")).count();
+        assert_eq!(posts(), 1);
+        mount().await.unwrap();
+        assert_eq!(posts(), 1, "kept while it is young");
+        let wait = node.volumes.next_refresh(&pod, now).unwrap().duration_since(now).as_secs();
+        assert!((12 * 3600..=12 * 3600 + 300).contains(&wait), "{wait}");
+        node.volumes.unmount("uid-1").await.unwrap();
+        assert_eq!(node.volumes.next_refresh(&pod, now), None);
+    });
+}
+
+#[test]
 fn failures_are_told_in_upstreams_words() {
     on_node("failures", async |node| {
         let set_up = |text: &str| format!("MountVolume.SetUp failed for volume \"v\" : {text}");

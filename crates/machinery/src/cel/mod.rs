@@ -86,6 +86,11 @@ impl Program {
         Some(cost::estimate(&Program::parse(text).ok()?.root, own, optional_old))
     }
 
+    /// What a selector of devices can cost at most.
+    pub fn selector_cost(text: &str) -> Option<u64> {
+        Some(cost::estimate_selector(&Program::parse(text).ok()?.root))
+    }
+
     /// Whether the expression names that variable.
     pub fn mentions(&self, variable: &str) -> bool {
         self.root.mentions(variable)

@@ -22,7 +22,9 @@ pub fn zero(ty: TypeRef) -> Value {
 
 fn scalar_zero(scalar: Scalar) -> Value {
     match scalar {
-        Scalar::String | Scalar::Bytes => "".into(),
+        Scalar::String => "".into(),
+        // Go writes bytes that are not there as null.
+        Scalar::Bytes => Value::Null,
         Scalar::Bool => false.into(),
         Scalar::Int32 | Scalar::Int64 | Scalar::IntOrString | Scalar::Float => 0.into(),
         Scalar::Quantity => "0".into(),

@@ -264,6 +264,7 @@ fn selectable_fields_of_definitions() {
     let rules = Rules::of(custom_resource_definition());
     let version = |inner: Value| json!({"spec": {"versions": [inner]}});
     rules.create(version(json!({"schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": {"color": {"type": "string"}, "size": {"type": "integer"}, "parts": {"type": "array", "items": {"type": "string"}}}}}}}, "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]})), &[]);
+    rules.create(version(json!({"schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": {"color": {"type": "string"}}}}}}, "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.color"}]})), &["spec.selectableFields[1].jsonPath: Duplicate value: \".spec.color\""]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn validate_spec(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
     one_of(&spec.at("scope"), &["Cluster", "Namespaced"], errors);
     for version in spec.each("versions") {
         if !version.at("schema").has("openAPIV3Schema") {
-            errors.required(&version.at("schema").at("openAPIV3Schema"), "schemas are required");
+            errors.required(&version.at("schema").at("openAPIV3Schema"), "");
         }
     }
     let common: Vec<Option<Node>> = PARTS.iter().map(|part| common_part(spec, part)).collect();
@@ -96,14 +96,38 @@ fn validate_spec(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
             (part.rule)(common, unchanged, errors);
         }
     }
+    common_selectable_fields(spec, old, &common, errors);
     conversion(&spec.at("conversion"), errors);
+}
+
+/// Where all versions have the same ones, they stand at the spec, and so must the schema.
+fn common_selectable_fields(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &mut Errors) {
+    let Some(fields) = common_part(spec, &SELECTABLE).filter(|fields| !fields.is_empty()) else { return };
+    let schema = common.first().and_then(Option::as_ref).filter(|schema| schema.exists());
+    let Some(schema) = schema else {
+        return check::invalid_whole(&fields.path, "may only be set when validations.schema is included", errors);
+    };
+    let before = old.and_then(|old| common_part(old, &SELECTABLE));
+    let may_stay =
+        before.is_some_and(|before| before.len() > SELECTABLE_MAX && check::same(before.value, fields.value));
+    selectable_fields(&fields, schema, may_stay, errors);
 }
 
 /// Whether the version was there before with the same schema.
 fn has_same_schema(version: &Node, old: Option<&Node>) -> bool {
-    let mut before = old.into_iter().flat_map(|old| old.each("versions"));
-    let before = before.find(|before| before.text("name") == version.text("name"));
+    let before = old_version(version, old);
     before.is_some_and(|before| check::same(before.at("schema").value, version.at("schema").value))
+}
+
+fn old_version<'a>(version: &Node, old: Option<&Node<'a>>) -> Option<Node<'a>> {
+    let mut before = old.into_iter().flat_map(|old| old.each("versions"));
+    before.find(|before| before.text("name") == version.text("name"))
+}
+
+/// Whether there were too many selectable fields before, and the same.
+fn may_stay(version: &Node, before: &Node) -> bool {
+    let (now, before) = (version.at("selectableFields"), before.at("selectableFields"));
+    before.len() > SELECTABLE_MAX && check::same(now.value, before.value)
 }
 
 fn versions(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &mut Errors) {
@@ -117,11 +141,14 @@ fn versions(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &m
         if !problems.is_empty() {
             errors.invalid_value(&version.at("name").path, &version.text("name").into(), problems.join(","));
         }
+        deprecation_warning(&version, errors);
         for (part, _) in PARTS.iter().zip(common).filter(|(_, common)| common.is_none()) {
             (part.rule)(&version.at(part.field), has_same_schema(&version, old), errors);
         }
-        deprecation_warning(&version, errors);
-        selectable_fields(&version, errors);
+        if common_part(spec, &SELECTABLE).is_none() {
+            let may_stay = old_version(&version, old).is_some_and(|before| may_stay(&version, &before));
+            selectable_fields(&version.at("selectableFields"), &version.at("schema"), may_stay, errors);
+        }
     }
     if !is_unique {
         refuse_versions(&list, "must contain unique version names", errors);
@@ -153,9 +180,8 @@ fn deprecation_warning(version: &Node, errors: &mut Errors) {
 }
 
 /// Fields that selectors may name: plain ones, outside of metadata, not too many.
-fn selectable_fields(version: &Node, errors: &mut Errors) {
-    let list = version.at("selectableFields");
-    let schema = version.at("schema").at("openAPIV3Schema");
+fn selectable_fields(list: &Node, validation: &Node, may_stay: bool, errors: &mut Errors) {
+    let schema = validation.at("openAPIV3Schema");
     let mut seen: Vec<String> = Vec::new();
     for path in list.items().map(|field| field.at("jsonPath")) {
         if path.str().is_empty() {
@@ -180,8 +206,8 @@ fn selectable_fields(version: &Node, errors: &mut Errors) {
         }
         if seen.contains(&found) { errors.duplicate(&path) } else { seen.push(found) }
     }
-    if seen.len() > SELECTABLE_MAX {
-        errors.too_many(&list, seen.len(), SELECTABLE_MAX);
+    if seen.len() > SELECTABLE_MAX && !may_stay {
+        errors.too_many(list, seen.len(), SELECTABLE_MAX);
     }
 }
 
@@ -203,6 +229,9 @@ const PARTS: &[Part] = &[
         rule: |part, _, errors| columns(part, errors),
     },
 ];
+
+/// They need the schema besides, so they have no rule here.
+const SELECTABLE: Part = Part { field: "selectableFields", common: "selectableFields", rule: |_, _, _| {} };
 
 fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
     let mut all = spec.each("versions").map(|version| version.at(part.field).value);

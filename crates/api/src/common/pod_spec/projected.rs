@@ -9,6 +9,8 @@ use machinery::node::Node;
 use super::env::{self, Container};
 use super::text::descending_non_reserved_path;
 use super::volume_sources::{key_to_path, mode, required};
+use crate::certificates::podcertificaterequest::validate as request;
+use crate::certificates::signer;
 use crate::common::selector;
 
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -136,20 +138,22 @@ fn trust_bundle(errors: &mut Errors, bundle: &Node) {
 
 fn pod_certificate<'a>(errors: &mut Errors, volume: &Node, certificate: &Node<'a>, paths: &mut BTreeSet<&'a str>) {
     const KEY_TYPES: &[&str] = &["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
-    const SECONDS: std::ops::RangeInclusive<i64> = 3600..=7_862_400;
-    required(errors, certificate, &["signerName"]);
+    const SECONDS_MIN: i64 = 3600;
+    signer::name(&certificate.at("signerName"), errors);
+    request::user_annotations(&certificate.at("userAnnotations"), errors);
     let key_type = certificate.at("keyType");
     if !KEY_TYPES.contains(&key_type.str()) {
         errors.not_supported(&key_type, KEY_TYPES);
     }
     let seconds = certificate.at("maxExpirationSeconds");
-    if seconds.int().is_some_and(|number| !SECONDS.contains(&number)) {
-        let detail = if seconds.int().unwrap_or(0) < *SECONDS.start() {
-            format!("if provided, maxExpirationSeconds must be >= {}", SECONDS.start())
-        } else {
-            format!("if provided, maxExpirationSeconds must be <= {}", SECONDS.end())
-        };
-        errors.invalid(&seconds, detail);
+    if let Some(number) = seconds.int() {
+        let most = request::seconds_max(certificate.text("signerName"));
+        if number < SECONDS_MIN {
+            errors.invalid(&seconds, format!("if provided, maxExpirationSeconds must be >= {SECONDS_MIN}"));
+        }
+        if number > most {
+            errors.invalid(&seconds, format!("if provided, maxExpirationSeconds must be <= {most}"));
+        }
     }
     let mut any = false;
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {

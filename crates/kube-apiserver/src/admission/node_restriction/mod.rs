@@ -2,6 +2,7 @@
 //! all is the authorizer's business; this looks at what the object says.
 
 mod labels;
+mod pod_certificate;
 mod slices;
 mod token;
 
@@ -61,6 +62,9 @@ impl Plugin for NodeRestriction {
                 let own = request.app.views.one("nodes", "", node);
                 let new = object.filter(|_| request.operation != Operation::Delete);
                 slices::check(node, own.as_deref(), request.old, new)
+            }
+            ("certificates.k8s.io", "podcertificaterequests", _) => {
+                return pod_certificate::check(request, node, object);
             }
             ("certificates.k8s.io", "certificatesigningrequests", "") => certificate_request(request, object),
             _ => Ok(()),

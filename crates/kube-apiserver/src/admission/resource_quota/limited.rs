@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use component_helpers::quota::devices::Classes;
+use component_helpers::quota::scopes::{self, Selector};
 use component_helpers::quota::usage;
 use machinery::field::{Errors, FieldError, Problem};
 use serde_json::Value;
@@ -24,7 +25,14 @@ const SHAPE: Shape = Shape::Object(&[
             ("apiGroup", Shape::Text),
             ("resource", Shape::Text),
             ("matchContains", Shape::List(&Shape::Text)),
-            ("matchScopes", Shape::Anything),
+            (
+                "matchScopes",
+                Shape::List(&Shape::Object(&[
+                    ("scopeName", Shape::Text),
+                    ("operator", Shape::Text),
+                    ("values", Shape::List(&Shape::Text)),
+                ])),
+            ),
         ])),
     ),
 ]);
@@ -35,6 +43,8 @@ pub struct Limited {
     resource: String,
     /// Parts of the names of what is used, such as `.storageclass.storage.k8s.io/requests.storage`.
     contains: Vec<String>,
+    /// What is in one of these scopes must be in that scope of a quota.
+    scopes: Vec<Selector>,
 }
 
 pub fn read(part: &Part<'_>) -> Result<Vec<Limited>, configuration::Error> {
@@ -47,13 +57,10 @@ pub fn read(part: &Part<'_>) -> Result<Vec<Limited>, configuration::Error> {
         if text("resource").is_empty() {
             errors.push(FieldError::new(Problem::Required, format!("{at}.resource"), "", ""));
         }
-        if entry["matchScopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) {
-            let why = "knarr limits resources by their names (matchContains), not by scopes";
-            errors.push(FieldError::new(Problem::Forbidden, format!("{at}.matchScopes"), "", why));
-        }
         let parts = entry["matchContains"].as_array().into_iter().flatten();
         let contains = parts.filter_map(Value::as_str).map(str::to_owned).collect();
-        limited.push(Limited { group: text("apiGroup"), resource: text("resource"), contains });
+        let scopes = entry["matchScopes"].as_array().into_iter().flatten().map(Selector::read).collect();
+        limited.push(Limited { group: text("apiGroup"), resource: text("resource"), contains, scopes });
     }
     part.refuse(&errors)?;
     Ok(limited)
@@ -83,6 +90,24 @@ pub(crate) fn uncovered(
     must.into_iter().filter(|name| !covered.contains(*name)).cloned().collect()
 }
 
+/// The scopes that the object is in, whatever resource they were named for, and no quota of the namespace covers for it.
+pub(crate) fn uncovered_scopes<'a>(
+    limited: &'a [Limited],
+    (group, plural): (&str, &str),
+    object: &Value,
+    quotas: &[impl AsRef<Value>],
+) -> Vec<&'a Selector> {
+    let named = limited.iter().flat_map(|one| &one.scopes);
+    let must: Vec<&Selector> = named.filter(|scope| scope.has(group, plural, object)).collect();
+    if must.is_empty() {
+        return must;
+    }
+    let of_quotas: Vec<Selector> = quotas.iter().flat_map(|quota| scopes::of_quota(quota.as_ref())).collect();
+    let covers =
+        |scope: &Selector| of_quotas.iter().any(|other| other.scope == scope.scope && other.has(group, plural, object));
+    must.into_iter().filter(|scope| !covers(scope)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -93,8 +118,12 @@ mod tests {
 
     #[test]
     fn what_is_limited_needs_a_quota_that_counts_it() {
-        let limited =
-            [Limited { group: String::new(), resource: "pods".into(), contains: vec!["requests.cpu".into()] }];
+        let limited = [Limited {
+            group: String::new(),
+            resource: "pods".into(),
+            contains: vec!["requests.cpu".into()],
+            scopes: Vec::new(),
+        }];
         let used: Amounts = [("requests.cpu", 1), ("pods", 1), ("requests.cpu.none", 0)]
             .into_iter()
             .map(|(name, count)| (name.to_owned(), usage::number(count)))
@@ -107,5 +136,26 @@ mod tests {
         assert_eq!(check("pods", vec![quota("pods")]), ["requests.cpu"]);
         assert!(check("pods", vec![quota("pods"), quota("requests.cpu")]).is_empty());
         assert!(check("services", vec![]).is_empty());
+    }
+
+    /// The example of upstream's documentation: pods of a class only where a quota is for that class.
+    #[test]
+    fn a_scope_needs_a_quota_of_that_scope() {
+        let term = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["cluster-services", "high"]});
+        let scopes = vec![Selector::read(&term)];
+        let limited = [Limited { group: String::new(), resource: "pods".into(), contains: Vec::new(), scopes }];
+        let check = |class: &str, quotas: &[Arc<Value>]| {
+            let pod = json!({"spec": {"priorityClassName": class}});
+            let found = uncovered_scopes(&limited, ("", "pods"), &pod, quotas);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let quota = |term: Value| Arc::new(json!({"spec": {"scopeSelector": {"matchExpressions": [term]}}}));
+        assert!(check("low", &[]).is_empty());
+        assert_eq!(check("high", &[]), ["{PriorityClass In [cluster-services high]}"]);
+        let other = quota(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["cluster-services"]}));
+        assert_eq!(check("high", &[other.clone()]).len(), 1);
+        assert!(check("high", &[other, quota(json!({"scopeName": "PriorityClass", "operator": "Exists"}))]).is_empty());
+        let claim = uncovered_scopes(&limited, ("", "services"), &json!({}), &[] as &[Arc<Value>]);
+        assert!(claim.is_empty());
     }
 }

@@ -54,6 +54,8 @@ impl Plugin for ResourceQuota {
         let classes = devices::classes(request.app, kind.group, kind.plural);
         let now = request.app.clock.now();
         let taken = |object: &Value| devices::of_object(request.app, &classes, (kind.group, kind.plural), object, now);
+        let outside = limited::uncovered_scopes(&self.limited, (kind.group, kind.plural), object, &quotas);
+        let outside: Vec<String> = outside.iter().map(ToString::to_string).collect();
         let mut matching = Vec::new();
         for quota in quotas {
             let names = usage::matching_names(kind.group, kind.plural, &quota["spec"]["hard"], &classes);
@@ -72,6 +74,11 @@ impl Plugin for ResourceQuota {
             let missing = limited::uncovered(&self.limited, of_kind, &taken(object), matching.iter());
             if !missing.is_empty() {
                 return Err(refuse(format!("insufficient quota to consume: {}", missing.join(","))));
+            }
+            if !outside.is_empty() {
+                // Upstream has no status for it, so that it is an internal error there, too.
+                let why = format!("insufficient quota to match these scopes: [{}]", outside.join(" "));
+                return Err(Status::new(500, "", why));
             }
         }
         let before = request.old.filter(|_| request.is("", "pods"));

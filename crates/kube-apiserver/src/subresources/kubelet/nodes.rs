@@ -10,11 +10,11 @@ use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::outgoing::dial::{self, Connection, DialError};
 use crate::outgoing::relay::Running;
+use crate::outgoing::way::Way;
 use crate::pki::{Credentials, Error};
 
 /// Logs, streams and proxied requests that run at once.
@@ -32,6 +32,7 @@ pub struct Nodes {
     kubelet_unverified: ArcSwap<ClientConfig>,
     /// For proxies: what pods serve is signed by anyone.
     anyone: Arc<ClientConfig>,
+    way: Way,
     running: Arc<Semaphore>,
 }
 
@@ -78,13 +79,14 @@ impl Place {
 }
 
 impl Nodes {
-    pub fn new(credentials: &Credentials, local: bool) -> Result<Nodes, Error> {
+    pub fn new(credentials: &Credentials, local: bool, way: Way) -> Result<Nodes, Error> {
         Ok(Nodes {
             verifier: credentials.kubelet_ca.as_deref().map(verifier).transpose()?,
             local,
             kubelet: ArcSwap::from_pointee(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
             kubelet_unverified: ArcSwap::from_pointee(kubelet_config(credentials, None)?),
             anyone: Arc::new(trust::client_without_verification().map_err(failed)?.with_no_client_auth()),
+            way,
             running: Arc::new(Semaphore::new(RUNNING_MAX)),
         })
     }
@@ -106,7 +108,7 @@ impl Nodes {
     pub async fn dial(&self, place: &Place) -> Result<Box<dyn Connection>, DialError> {
         let stream = self.reach(place).await?;
         let config = match place.security {
-            Security::Plain => return Ok(Box::new(stream)),
+            Security::Plain => return Ok(stream),
             Security::Kubelet => self.expecting(place),
             Security::KubeletUnverified => self.kubelet_unverified.load_full(),
             Security::Anyone => self.anyone.clone(),
@@ -118,12 +120,20 @@ impl Nodes {
 
     /// A connection to where a node or pod says that it is. A name may lead to this machine as an address may, so what counts
     /// is where it leads.
-    async fn reach(&self, place: &Place) -> Result<TcpStream, DialError> {
+    async fn reach(&self, place: &Place) -> Result<Box<dyn Connection>, DialError> {
+        if let Way::Proxy(proxy) = &self.way {
+            // The proxy looks up names, and they lead to where it is.
+            let is_refused = |address: IpAddr| !self.may_reach(address);
+            if place.host.parse().is_ok_and(is_refused) {
+                return Err(DialError::NotAllowed { address: place.authority() });
+            }
+            return proxy.connect(&place.host, place.port).await;
+        }
         let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
         let found = looked_up.map_err(|error| DialError::Lookup { host: place.host.clone(), error })?;
         let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
         match allowed.first() {
-            Some(address) => dial::to_address(*address, &place.authority()).await,
+            Some(address) => Ok(Box::new(dial::to_address(*address, &place.authority()).await?)),
             None if refused.is_empty() => Err(DialError::NoSuchHost { host: place.host.clone() }),
             None => Err(DialError::NotAllowed { address: place.authority() }),
         }

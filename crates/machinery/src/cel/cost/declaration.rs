@@ -13,6 +13,12 @@ const TIME_BYTES_MIN: u64 = 21;
 const DURATION_BYTES_MIN: u64 = 3;
 /// An empty text, list or map.
 const EMPTY_BYTES: u64 = 2;
+/// Of devices: attributes and capacities together, and letters of names and values.
+const PER_DEVICE_MAX: u64 = 32;
+const DOMAIN_MAX: u64 = 63;
+const ID_MAX: u64 = 32;
+const DRIVER_MAX: u64 = 63;
+const ATTRIBUTE_MAX: u64 = 64;
 /// Letters of a text may take as many bytes each.
 const LETTER_BYTES_MAX: u64 = 4;
 
@@ -24,6 +30,8 @@ pub struct Declaration {
     pub(super) max: u64,
     /// How many bytes such a value takes at least.
     min_bytes: u64,
+    /// How many letters a key of a map has at most, where that is known.
+    pub(super) key_max: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +44,8 @@ pub(super) enum Kind {
     Duration,
     Timestamp,
     Dyn,
+    /// A quantity.
+    Small,
     List(Box<Declaration>),
     Map(Box<Declaration>),
     Object(BTreeMap<String, Declaration>),
@@ -46,7 +56,7 @@ impl Declaration {
     pub fn of(schema: &Value) -> Option<Declaration> {
         if schema["x-kubernetes-int-or-string"] == true {
             let max = number(schema, "maxLength").map_or(REQUEST_BYTES_MAX - 2, |max| max * LETTER_BYTES_MAX);
-            return Some(Declaration { kind: Kind::Dyn, max, min_bytes: 1 });
+            return Some(Declaration { kind: Kind::Dyn, max, min_bytes: 1, key_max: 0 });
         }
         match schema["type"].as_str()? {
             "array" => Declaration::list(schema),
@@ -55,9 +65,9 @@ impl Declaration {
                 None => Some(Declaration::object(schema)),
             },
             "string" => Some(Declaration::text(schema)),
-            "boolean" => Some(Declaration { kind: Kind::Bool, max: 0, min_bytes: 4 }),
-            "number" => Some(Declaration { kind: Kind::Double, max: 0, min_bytes: 1 }),
-            "integer" => Some(Declaration { kind: Kind::Int, max: 0, min_bytes: 1 }),
+            "boolean" => Some(Declaration { kind: Kind::Bool, max: 0, min_bytes: 4, key_max: 0 }),
+            "number" => Some(Declaration { kind: Kind::Double, max: 0, min_bytes: 1, key_max: 0 }),
+            "integer" => Some(Declaration { kind: Kind::Int, max: 0, min_bytes: 1, key_max: 0 }),
             _ => None,
         }
     }
@@ -66,14 +76,32 @@ impl Declaration {
     pub fn of_object(schema: &Value) -> Option<Declaration> {
         let mut declaration = Declaration::of(schema)?;
         if let Kind::Object(fields) = &mut declaration.kind {
-            let text = || Declaration { kind: Kind::Text, max: REQUEST_BYTES_MAX - 2, min_bytes: EMPTY_BYTES };
+            let text =
+                || Declaration { kind: Kind::Text, max: REQUEST_BYTES_MAX - 2, min_bytes: EMPTY_BYTES, key_max: 0 };
             let names = ["name", "generateName"].map(|name| (name.to_owned(), text()));
-            let metadata = Declaration { kind: Kind::Object(names.into()), max: 0, min_bytes: EMPTY_BYTES };
+            let metadata = Declaration { kind: Kind::Object(names.into()), max: 0, min_bytes: EMPTY_BYTES, key_max: 0 };
             fields.insert("apiVersion".into(), text());
             fields.insert("kind".into(), text());
             fields.insert("metadata".into(), metadata);
         }
         Some(declaration)
+    }
+
+    /// The device that selectors look at: the bounds are those of ResourceSlices.
+    pub fn device() -> Declaration {
+        let bounded = |kind: Kind, max: u64| Declaration { kind, max, min_bytes: 0, key_max: 0 };
+        let by_name = |value: Declaration| {
+            let named = Declaration { key_max: ID_MAX, ..bounded(Kind::Map(value.into()), PER_DEVICE_MAX) };
+            Declaration { key_max: DOMAIN_MAX, ..bounded(Kind::Map(named.into()), PER_DEVICE_MAX) }
+        };
+        let fields = [
+            ("driver", bounded(Kind::Text, DRIVER_MAX)),
+            ("allowMultipleAllocations", bounded(Kind::Bool, 1)),
+            ("attributes", by_name(bounded(Kind::Dyn, ATTRIBUTE_MAX))),
+            ("capacity", by_name(bounded(Kind::Small, 0))),
+        ];
+        let fields = fields.map(|(name, field)| (name.to_owned(), field));
+        bounded(Kind::Object(fields.into()), 0)
     }
 
     /// A value below another: it may be an object of its own.
@@ -93,14 +121,14 @@ impl Declaration {
     fn list(schema: &Value) -> Option<Declaration> {
         let item = Declaration::part(schema.get("items")?)?;
         let max = number(schema, "maxItems").unwrap_or((REQUEST_BYTES_MAX - 2) / (item.min_bytes + 1));
-        Some(Declaration { kind: Kind::List(item.into()), max, min_bytes: EMPTY_BYTES })
+        Some(Declaration { kind: Kind::List(item.into()), max, min_bytes: EMPTY_BYTES, key_max: 0 })
     }
 
     fn map(schema: &Value, entry: &Value) -> Option<Declaration> {
         let value = Declaration::part(entry)?;
         // A key of two letters with its quotes, a colon and a comma.
         let max = number(schema, "maxProperties").unwrap_or((REQUEST_BYTES_MAX - 2) / (value.min_bytes + 6));
-        Some(Declaration { kind: Kind::Map(value.into()), max, min_bytes: EMPTY_BYTES })
+        Some(Declaration { kind: Kind::Map(value.into()), max, min_bytes: EMPTY_BYTES, key_max: 0 })
     }
 
     fn object(schema: &Value) -> Declaration {
@@ -115,7 +143,7 @@ impl Declaration {
             }
             fields.insert(name.clone(), field);
         }
-        Declaration { kind: Kind::Object(fields), max: 0, min_bytes }
+        Declaration { kind: Kind::Object(fields), max: 0, min_bytes, key_max: 0 }
     }
 
     fn text(schema: &Value) -> Declaration {
@@ -134,7 +162,7 @@ impl Declaration {
                 (Kind::Text, bound.map_or(unbound, |max| max.saturating_mul(LETTER_BYTES_MAX)), EMPTY_BYTES)
             }
         };
-        Declaration { kind, max, min_bytes }
+        Declaration { kind, max, min_bytes, key_max: 0 }
     }
 }
 

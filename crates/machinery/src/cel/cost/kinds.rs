@@ -32,6 +32,7 @@ impl<'a> Type<'a> {
             Kind::Bytes => Type::Bytes,
             Kind::Duration | Kind::Timestamp => Type::Time,
             Kind::Dyn => Type::Dyn,
+            Kind::Small => Type::Small,
             Kind::List(item) => Type::List(Type::of(item).into()),
             Kind::Map(value) => Type::Map(Type::Text.into(), Type::of(value).into()),
             Kind::Object(_) => Type::Object(declaration),

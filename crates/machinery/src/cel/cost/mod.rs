@@ -33,12 +33,24 @@ const FORMAT_NAME: Size = Size::up_to(64);
 
 /// The most that a rule about values of this declaration can cost. `self` and `oldSelf` are such values.
 pub(super) fn estimate(node: &Node, own: &Declaration, optional_old: bool) -> u64 {
-    Estimator { own, optional_old }.walk(node, None).cost
+    Estimator { own, about: About::Object { optional_old } }.walk(node, None).cost
+}
+
+/// The most that a selector of devices can cost. `device` is the only variable.
+pub(super) fn estimate_selector(node: &Node) -> u64 {
+    Estimator { own: &Declaration::device(), about: About::Device }.walk(node, None).cost
 }
 
 struct Estimator<'a> {
     own: &'a Declaration,
-    optional_old: bool,
+    about: About,
+}
+
+/// Which variables there are.
+#[derive(Clone, Copy, PartialEq)]
+enum About {
+    Object { optional_old: bool },
+    Device,
 }
 
 /// What is known of a part of an expression.
@@ -173,7 +185,11 @@ impl<'a> Estimator<'a> {
 
     /// Whether no variable has this name.
     fn is_free(&self, name: &str, scope: In<'_, 'a>) -> bool {
-        !matches!(name, "self" | "oldSelf") && scope.is_none_or(|scope| scope.find(name).is_none())
+        let is_variable = match self.about {
+            About::Object { .. } => matches!(name, "self" | "oldSelf"),
+            About::Device => name == "device",
+        };
+        !is_variable && scope.is_none_or(|scope| scope.find(name).is_none())
     }
 
     fn name(&self, name: &str, scope: In<'_, 'a>) -> Found<'a> {
@@ -182,10 +198,9 @@ impl<'a> Estimator<'a> {
             let size = self.declared_size(&found.path).or(scalar(&found.kind)).or(local.size);
             return Found { size, ..found };
         }
-        let kind = match name {
-            "self" => Type::of(self.own),
-            "oldSelf" if self.optional_old => Type::Optional(Type::of(self.own).into()),
-            "oldSelf" => Type::of(self.own),
+        let kind = match (name, self.about) {
+            ("oldSelf", About::Object { optional_old: true }) => Type::Optional(Type::of(self.own).into()),
+            ("self" | "oldSelf", About::Object { .. }) | ("device", About::Device) => Type::of(self.own),
             _ => Type::Dyn,
         };
         self.computed(Found { path: vec![name.to_owned()], ..Found::new(REACH, kind) })
@@ -264,15 +279,19 @@ impl<'a> Estimator<'a> {
         Found { size, ..found }
     }
 
-    /// The size of what is at the end of a path, whatever variable it begins with.
+    /// The size of what is at the end of a path; of a rule, whatever variable it begins with.
     fn declared_size(&self, path: &[String]) -> Option<Size> {
-        let (_, steps) = path.split_first()?;
+        let (variable, steps) = path.split_first()?;
+        if self.about == About::Device && variable != "device" {
+            return None;
+        }
         let mut at = self.own;
         for step in steps {
             at = match (&at.kind, step.as_str()) {
                 (Kind::List(entry) | Kind::Map(entry), "@items" | "@values") => entry,
-                // Keys are texts of which nothing is declared.
-                (Kind::Map(_), "@keys") => return Some(Size::fixed(0)),
+                (Kind::Map(_), "@keys") => return Some(Size::up_to(at.key_max)),
+                // Attributes have one size, whatever their names.
+                (Kind::Map(entry), _) if matches!(entry.kind, Kind::Dyn) && self.about == About::Device => entry,
                 (Kind::Object(fields), field) => fields.get(field)?,
                 _ => return None,
             };

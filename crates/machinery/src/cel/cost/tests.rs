@@ -150,3 +150,56 @@ fn functions_cost_what_upstream_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The figures of upstream's own tests of device selectors.
+#[test]
+fn selectors_of_devices() {
+    let all = r#"
+device.capacity["dra.example.com"].quantity.isGreaterThan(quantity("1Ki")) &&
+device.attributes["dra.example.com"].bool &&
+device.attributes["dra.example.com"].int > 0 &&
+device.attributes["dra.example.com"].string == "fish" &&
+device.attributes["dra.example.com"].version.isGreaterThan(semver("0.0.1")) &&
+device.capacity["dra.example.com"]["quantity"].isGreaterThan(quantity("1Ki")) &&
+device.attributes["dra.example.com"]["bool"] &&
+device.attributes["dra.example.com"]["int"] > 0 &&
+device.attributes["dra.example.com"]["string"] == "fish" &&
+device.attributes["dra.example.com"]["version"].isGreaterThan(semver("0.0.1"))
+"#;
+    for (selector, expected) in [
+        ("true", 0),
+        (r#"device.attributes["no-such-domain"].noSuchAttr.isGreaterThan(quantity("0"))"#, 6),
+        (r#"device.attributes["no-such-domain"]["noSuchAttr"].isGreaterThan(quantity("0"))"#, 6),
+        (r#""dra.example.com" in device.attributes"#, 3),
+        (r#"device.driver == """#, 2),
+        (r#"device.driver == "dra.example.com""#, 4),
+        (r#"device.attributes["dra.example.com"].name"#, 4),
+        (r#"device.attributes["dra.example.com"]["name"]"#, 4),
+        (r#"cel.bind(dra, device.attributes["dra.example.com"], dra.name)"#, 15),
+        (r#"device.attributes["dra.example.com"].name > 0"#, 5),
+        (r#"device.attributes["dra.example.com"].name == "fish""#, 5),
+        (r#"device.attributes["dra.example.com"].name.isGreaterThan(semver("0.0.1"))"#, 6),
+        (
+            r#"device.attributes["dra.example.com"].name.isGreaterThan(semver("v0.0.1", true)) && isSemver("v1.0.0", true)"#,
+            7,
+        ),
+        (r#"device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#, 6),
+        (
+            r#""name" in device.capacity["dra.example.com"] && device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#,
+            10,
+        ),
+        (
+            r#"!("name" in device.capacity["dra.example.com"]) || device.capacity["dra.example.com"].name.isGreaterThan(quantity("1Ki"))"#,
+            11,
+        ),
+        (all, 52),
+        (r#"device.attributes.exists_one(x, x == "dra.example.com")"#, 164),
+        (r#"device.attributes["dra.example.com"].exists_one(x, x == "services")"#, 133),
+        (r#"device.attributes["dra.example.com"].services.split("example").size() >= 2"#, 19),
+        (r#"device.attributes["dra.example.com"].services.matches("[^a]?sym")"#, 18),
+        (r#"device.capacity.exists_one(x, x == "dra.example.com")"#, 164),
+        (r#"device.capacity["dra.example.com"].exists_one(x, x == "memory")"#, 133),
+    ] {
+        assert_eq!(Program::selector_cost(selector), Some(expected), "{selector}");
+    }
+}

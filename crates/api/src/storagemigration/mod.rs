@@ -1,0 +1,3 @@
+//! Kinds of the API group storagemigration.k8s.io.
+
+pub mod storageversionmigration;
