@@ -72,6 +72,7 @@ pub(crate) fn read(path: &Path) -> Result<Way, EgressError> {
     read.map_err(|source| EgressError { path: path.to_owned(), source })
 }
 
+#[cfg(test)]
 pub(crate) fn check_text(text: &str) -> Result<(), configuration::Error> {
     parse(text).map(drop)
 }

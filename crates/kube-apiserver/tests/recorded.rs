@@ -14,7 +14,7 @@ use bytes::Bytes;
 use component_base::features::Gates;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_apiserver::{Options, RuntimeConfig};
+use kube_apiserver::options::{Options, RuntimeConfig};
 use machinery::kind::{Kind, Scope};
 use machinery::schema::conform::{Problems, conform};
 use serde_json::Value;

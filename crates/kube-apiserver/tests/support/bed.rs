@@ -37,7 +37,11 @@ impl Bed {
     }
 
     /// Over a store that holds something already.
-    pub async fn over(store: Arc<dyn Store>, folder: tempfile::TempDir, options: kube_apiserver::Options) -> Bed {
+    pub async fn over(
+        store: Arc<dyn Store>,
+        folder: tempfile::TempDir,
+        options: kube_apiserver::options::Options,
+    ) -> Bed {
         // Another test of this process may have done it first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shutdown = CancellationToken::new();

@@ -37,12 +37,12 @@ impl Drop for World {
 }
 
 /// The kinds of controllers that have to be asked for.
-fn everything() -> kube_apiserver::RuntimeConfig {
+fn everything() -> kube_apiserver::options::RuntimeConfig {
     let open: Vec<&str> = kube_controller_manager::GATED.iter().map(|(_, gate)| *gate).collect();
     let gates: Vec<String> = open.iter().map(|gate| format!("{gate}=true")).collect();
     let gates = component_base::features::Gates::parse(&gates.join(","), &open).expect("gates of upstream's");
     let served = "certificates.k8s.io/v1beta1=true,storagemigration.k8s.io/v1beta1=true";
-    kube_apiserver::RuntimeConfig::parse(served, gates).expect("versions that are there")
+    kube_apiserver::options::RuntimeConfig::parse(served, gates).expect("versions that are there")
 }
 
 impl World {
@@ -74,7 +74,7 @@ impl World {
             attached: Vec::new(),
             flow: Default::default(),
             audit: Default::default(),
-            options: kube_apiserver::Options { runtime: everything(), ..Default::default() },
+            options: kube_apiserver::options::Options { runtime: everything(), ..Default::default() },
             flags: Default::default(),
             clock: Clock::from_fn(move || clock.now()),
         };

@@ -250,7 +250,8 @@ fn certificates_wait_for_their_signer() {
             "signerName": "example.com/mesh", "keyType": "ECDSAP256", "credentialBundlePath": "both", "keyPath": "key",
         }});
         let pod = pod(json!([{"name": "v", "projected": {"sources": [source]}}]), json!({}));
-        let mount = || node.volumes.mount(&pod, &CancellationToken::new());
+        let stop = CancellationToken::new();
+        let mount = || node.volumes.mount(&pod, &stop);
         let error = mount().await.unwrap_err().to_string();
         assert_eq!(error, "MountVolume.SetUp failed for volume \"v\" : credential bundle is not issued yet");
         let now = jiff::Timestamp::now();

@@ -57,8 +57,8 @@ const COLUMNS: &[Column] = &[
 
 fn row(request: &Value) -> Vec<Cell> {
     let conditions = request["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let known = conditions.iter().filter_map(|condition| condition["type"].as_str());
-    let state = known.filter(|kind| DECISIONS.contains(kind)).last().unwrap_or("Pending");
+    let mut known = conditions.iter().filter_map(|condition| condition["type"].as_str());
+    let state = known.rfind(|kind| DECISIONS.contains(kind)).unwrap_or("Pending");
     let mut cells = vec![request.name().into()];
     for field in ["podName", "serviceAccountName", "nodeName", "signerName"] {
         cells.push(text(request, field).into());

@@ -38,8 +38,8 @@ fn row(migration: &Value) -> Vec<Cell> {
     };
     let conditions = migration["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let told = conditions.iter().filter(|condition| condition["status"] == "True");
-    let told = told.filter_map(|condition| condition["type"].as_str());
-    let state = told.filter(|kind| matches!(*kind, "Running" | "Failed" | "Succeeded")).last().unwrap_or("Unknown");
+    let mut told = told.filter_map(|condition| condition["type"].as_str());
+    let state = told.rfind(|kind| matches!(*kind, "Running" | "Failed" | "Succeeded")).unwrap_or("Unknown");
     vec![migration.name().into(), resource.into(), state.into()]
 }
 

@@ -153,7 +153,7 @@ mod tests {
         assert!(check("low", &[]).is_empty());
         assert_eq!(check("high", &[]), ["{PriorityClass In [cluster-services high]}"]);
         let other = quota(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["cluster-services"]}));
-        assert_eq!(check("high", &[other.clone()]).len(), 1);
+        assert_eq!(check("high", std::slice::from_ref(&other)).len(), 1);
         assert!(check("high", &[other, quota(json!({"scopeName": "PriorityClass", "operator": "Exists"}))]).is_empty());
         let claim = uncovered_scopes(&limited, ("", "services"), &json!({}), &[] as &[Arc<Value>]);
         assert!(claim.is_empty());
