@@ -111,11 +111,13 @@ impl Container {
         match rustix::io::read(&output.fd, &mut *buffer) {
             Ok(0) => {}
             Ok(length) => {
-                self.log.write(output.stream, &mut output.unfinished, &buffer[..length], now);
+                // Who is attached gets it before the log does: who has seen it in the log may end the session, and would
+                // otherwise not be shown it any more.
                 let stream = output.stream;
                 for listener in self.listeners.iter_mut().filter(|listener| listener.stream == stream) {
                     listener.take(&buffer[..length]);
                 }
+                self.log.write(stream, &mut output.unfinished, &buffer[..length], now);
                 self.listeners.retain(|listener| !listener.gone);
                 return true;
             }
