@@ -1,60 +1,24 @@
 //! Mounts that show other owners: what root owns on disk belongs to root of a user namespace where it is mounted, so that
 //! volumes and image layers need not be copied or chowned for pods with users of their own.
 
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
-
-/// `struct mount_attr` of mount_setattr(2).
-#[repr(C)]
-struct Attributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
-}
-
-const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+use crate::mount::DetachedTree;
 
 /// Binds `source` (with what is mounted below it) at `target`, its owners moved as the user namespace maps them. Fails with
 /// EINVAL where a file system cannot do it.
-#[allow(unsafe_code)]
 pub fn bind(source: &Path, target: &Path, user_namespace: BorrowedFd) -> io::Result<()> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(rustix::fs::CWD, source, flags)?;
-    let attributes = Attributes {
-        set: MOUNT_ATTR_IDMAP,
-        clear: 0,
-        propagation: 0,
-        user_namespace: user_namespace.as_raw_fd() as u64,
-    };
-    let empty = CString::default();
-    // SAFETY: the kernel reads the path and the attributes during the call; both outlive it, and the size is the struct's.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            empty.as_ptr(),
-            (libc::AT_EMPTY_PATH | libc::AT_RECURSIVE) as libc::c_uint,
-            &raw const attributes,
-            size_of::<Attributes>(),
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let target = CString::new(target.as_os_str().as_bytes())?;
-    move_mount(tree.as_fd(), c"", rustix::fs::CWD, target.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    Ok(())
+    let tree = DetachedTree::copy(source)?;
+    tree.set_owners(user_namespace)?;
+    tree.attach(target)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};
 

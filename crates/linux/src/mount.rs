@@ -4,7 +4,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -129,6 +129,16 @@ impl DetachedTree {
     pub fn set_read_only(&self, below: bool) -> io::Result<()> {
         let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
         set_attributes_of(self.0.as_raw_fd(), if below { libc::AT_RECURSIVE } else { 0 }, &attributes)
+    }
+
+    /// Shows owners as the user namespace maps them.
+    pub(crate) fn set_owners(&self, user_namespace: BorrowedFd) -> io::Result<()> {
+        let attributes = MountAttributes {
+            set: libc::MOUNT_ATTR_IDMAP,
+            user_namespace: user_namespace.as_raw_fd() as u64,
+            ..MountAttributes::default()
+        };
+        set_attributes_of(self.0.as_raw_fd(), libc::AT_RECURSIVE, &attributes)
     }
 
     pub fn is_folder(&self) -> io::Result<bool> {
