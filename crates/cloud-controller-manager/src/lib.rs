@@ -4,8 +4,6 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use component_base::tasks;
-use futures::future::join_all;
 use reconcile::{Clock, Cluster, Shutdown};
 
 mod cloud;
@@ -85,21 +83,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
         _ => settings.cloud.routes().is_some(),
     };
     let chosen = CONTROLLERS.iter().filter(useful).filter(|controller| settings.runs(controller.name));
-    let running = chosen.map(|controller| {
+    let chosen = chosen.map(|controller| {
         let workers = settings.service_workers.filter(|_| controller.name == service::CONTROLLER.name);
-        let clock = settings.clock.clone();
-        let (settings, cluster, shutdown) = (settings.clone(), cluster.clone(), shutdown.clone());
-        let run = reconcile::run_with(controller, settings, cluster, clock, workers, shutdown);
-        let task = tasks::spawn(run);
-        async move {
-            match task.await {
-                Ok(Ok(())) => tracing::debug!(controller = controller.name, "controller ended"),
-                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "controller failed"),
-                Err(error) => tracing::error!(controller = controller.name, %error, "controller panicked"),
-            }
-        }
+        (*controller, workers)
     });
-    join_all(running).await;
+    reconcile::run_all(chosen, settings.clone(), cluster, settings.clock.clone(), shutdown).await;
 }
 
 #[cfg(test)]

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component_base::features::Gates;
-use component_base::tasks;
-use futures::future::join_all;
 use ipnet::IpNet;
 use reconcile::{Clock, Cluster, Shutdown};
 
@@ -251,21 +249,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     config.check()?;
     let settings = Arc::new(config);
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
-    let running = chosen.map(|controller| {
+    let chosen = chosen.map(|controller| {
         let workers = settings.workers.get(controller.name).copied();
-        let clock = settings.clock.clone();
-        let (settings, cluster, shutdown) = (settings.clone(), cluster.clone(), shutdown.clone());
-        let run = reconcile::run_with(controller, settings, cluster, clock, workers, shutdown);
-        let task = tasks::spawn(run);
-        async move {
-            match task.await {
-                Ok(Ok(())) => tracing::debug!(controller = controller.name, "controller ended"),
-                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "controller failed"),
-                Err(error) => tracing::error!(controller = controller.name, %error, "controller panicked"),
-            }
-        }
+        (*controller, workers)
     });
-    join_all(running).await;
+    reconcile::run_all(chosen, settings.clone(), cluster, settings.clock.clone(), shutdown).await;
     Ok(())
 }
 

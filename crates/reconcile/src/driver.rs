@@ -88,8 +88,31 @@ pub async fn run<S: Send + Sync + 'static>(
     run_with(controller, settings, cluster, clock, None, shutdown).await
 }
 
-/// The same with as many workers as the operator wants.
-pub async fn run_with<S: Send + Sync + 'static>(
+/// Runs controllers until they are told to stop, each in a task of its own and with as many workers as the operator wants. One that
+/// fails leaves the others alone.
+pub async fn run_all<S: Send + Sync + 'static>(
+    controllers: impl Iterator<Item = (&'static Controller<S>, Option<NonZeroUsize>)>,
+    settings: Arc<S>,
+    cluster: Cluster,
+    clock: Clock,
+    shutdown: Shutdown,
+) {
+    let running = controllers.map(|(controller, workers)| {
+        let (settings, cluster) = (settings.clone(), cluster.clone());
+        let run = run_with(controller, settings, cluster, clock.clone(), workers, shutdown.clone());
+        let task = tasks::spawn(run);
+        async move {
+            match task.await {
+                Ok(Ok(())) => tracing::debug!(controller = controller.name, "controller ended"),
+                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "controller failed"),
+                Err(error) => tracing::error!(controller = controller.name, %error, "controller panicked"),
+            }
+        }
+    });
+    join_all(running).await;
+}
+
+async fn run_with<S: Send + Sync + 'static>(
     controller: &'static Controller<S>,
     settings: Arc<S>,
     cluster: Cluster,

@@ -25,7 +25,7 @@ pub use cluster::{Cluster, Connect, Identity};
 pub use component_base::Clock;
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
 pub use discovery::{Discovered, Resource, discover};
-pub use driver::{Next, perform, run, run_with, work};
+pub use driver::{Next, perform, run, run_all, work};
 pub use key::Key;
 pub use metrics::Metrics;
 pub use plan::{Event, Plan, Write};

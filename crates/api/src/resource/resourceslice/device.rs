@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::devices;
 use super::capacity;
+use super::validate::places;
 use crate::check;
 use crate::common::pod_spec::text::go_struct;
 use crate::core::selectors::node_selector;
@@ -167,25 +168,7 @@ fn place(device: &Node, each_has_place: bool, errors: &mut Errors) {
         }
         return;
     }
-    let mut set = Vec::new();
-    for field in PLACES {
-        let at = device.at(field);
-        match at.value {
-            Value::Null => continue,
-            Value::String(name) if name.is_empty() => {
-                errors.invalid(&at, "must not be empty");
-                continue;
-            }
-            Value::String(name) => check::rule(&at, names::dns_subdomain(name), errors),
-            Value::Bool(false) => {
-                errors.invalid(&at, "must be either unset or set to true");
-                continue;
-            }
-            Value::Bool(true) => {}
-            _ => node_selector(&at, errors),
-        }
-        set.push(format!("`{field}`"));
-    }
+    let set = places(device, &PLACES, "must not be empty", node_selector, errors);
     let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set \
                   to true in the ResourceSlice spec";
     match set.as_slice() {

@@ -64,25 +64,8 @@ fn pool(pool: &Node, errors: &mut Errors) {
 }
 
 fn place(spec: &Node, errors: &mut Errors) {
-    let mut set = Vec::new();
-    for field in PLACES {
-        let at = spec.at(field);
-        match at.value {
-            Value::Null => continue,
-            Value::String(name) if name.is_empty() => {
-                errors.invalid(&at, "must be either unset or set to a non-empty string");
-                continue;
-            }
-            Value::String(name) => check::rule(&at, names::dns_subdomain(name), errors),
-            Value::Bool(false) => {
-                errors.invalid(&at, "must be either unset or set to true");
-                continue;
-            }
-            Value::Bool(true) => {}
-            _ => one_node_selector_term(&at, errors),
-        }
-        set.push(format!("`{field}`"));
-    }
+    let empty = "must be either unset or set to a non-empty string";
+    let set = places(spec, &PLACES, empty, one_node_selector_term, errors);
     let all = PLACES.map(|field| format!("`{field}`")).join(", ");
     match set.as_slice() {
         [_] => {}
@@ -93,6 +76,36 @@ fn place(spec: &Node, errors: &mut Errors) {
             errors.push(FieldError::new(Problem::Invalid, &spec.path, shown, detail));
         }
     }
+}
+
+/// Which of these fields say where devices are; each is checked by itself.
+pub(super) fn places(
+    node: &Node,
+    fields: &[&'static str],
+    empty: &str,
+    selector: fn(&Node, &mut Errors),
+    errors: &mut Errors,
+) -> Vec<String> {
+    let mut set = Vec::new();
+    for field in fields {
+        let at = node.at(field);
+        match at.value {
+            Value::Null => continue,
+            Value::String(name) if name.is_empty() => {
+                errors.invalid(&at, empty);
+                continue;
+            }
+            Value::String(name) => check::rule(&at, names::dns_subdomain(name), errors),
+            Value::Bool(false) => {
+                errors.invalid(&at, "must be either unset or set to true");
+                continue;
+            }
+            Value::Bool(true) => {}
+            _ => selector(&at, errors),
+        }
+        set.push(format!("`{field}`"));
+    }
+    set
 }
 
 fn one_node_selector_term(selector: &Node, errors: &mut Errors) {
