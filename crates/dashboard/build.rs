@@ -42,14 +42,13 @@ fn wait_for_page(lock: &Path) {
 fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder of the page can be read") {
         let path = entry.expect("its entries too").path();
-        match path.is_dir() {
-            true => collect(root, &path, files),
-            false => {
-                let name = path.strip_prefix(root).expect("it is below").to_str().expect("names are UTF-8");
-                // Source maps are for whoever builds the page.
-                if !name.ends_with(".map") {
-                    files.push(name.replace('\\', "/"));
-                }
+        if path.is_dir() {
+            collect(root, &path, files)
+        } else {
+            let name = path.strip_prefix(root).expect("it is below").to_str().expect("names are UTF-8");
+            // Source maps are for whoever builds the page.
+            if !name.ends_with(".map") {
+                files.push(name.replace('\\', "/"));
             }
         }
     }

@@ -157,9 +157,10 @@ pub(crate) fn segment(name: &str) -> String {
 
 /// The path of a kind's objects, or of one of them.
 pub(crate) fn path(kind: &crate::kinds::Kind, namespace: &str, name: &str) -> String {
-    let mut path = match kind.group.is_empty() {
-        true => format!("/api/{}", segment(&kind.version)),
-        false => format!("/apis/{}/{}", segment(&kind.group), segment(&kind.version)),
+    let mut path = if kind.group.is_empty() {
+        format!("/api/{}", segment(&kind.version))
+    } else {
+        format!("/apis/{}/{}", segment(&kind.group), segment(&kind.version))
     };
     if !namespace.is_empty() {
         path += &format!("/namespaces/{}", segment(namespace));

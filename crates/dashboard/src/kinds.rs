@@ -53,10 +53,11 @@ pub(crate) async fn all(client: &kube::Client) -> Result<Vec<Described>, Status>
     for path in ["/api", "/apis"] {
         let accept = http::HeaderValue::from_static(AGGREGATED);
         let list = crate::ask::ask(client, http::Method::GET, path, accept, None).await?;
-        match list["items"].is_array() {
-            true => found.extend(read(&list)),
+        if list["items"].is_array() {
+            found.extend(read(&list));
+        } else {
             // A server that is older than aggregated discovery.
-            false => found.extend(one_by_one(client, path, &list).await?),
+            found.extend(one_by_one(client, path, &list).await?);
         }
     }
     let custom = custom_groups(client).await;

@@ -128,14 +128,15 @@ pub(crate) fn check_path(path: &str) -> Result<(), Status> {
     if !ROOTS.contains(&words[0]) {
         return Err(Status::no_such_resource());
     }
-    match is_proxy(&words) {
-        true => Err(Status::new(
+    if is_proxy(&words) {
+        Err(Status::new(
             403,
             "Forbidden",
             "the dashboard passes no proxy requests on, because a workload's page would run as the dashboard's own: \
              open it at the API server itself",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -140,10 +140,12 @@ fn rank(row: &Row, words: &[String]) -> Option<Rank> {
     // All that can be found of a row begins with its name.
     let name = row.lower.lines().next().unwrap_or_default();
     if words.iter().all(|word| name.contains(word.as_str())) {
-        return Some(match name == first {
-            true => Rank::Name,
-            false if name.starts_with(first.as_str()) => Rank::NameBegins,
-            false => Rank::NameHolds,
+        return Some(if name == first {
+            Rank::Name
+        } else if name.starts_with(first.as_str()) {
+            Rank::NameBegins
+        } else {
+            Rank::NameHolds
         });
     }
     Some(match (label(row, first), text_with(row, first)) {

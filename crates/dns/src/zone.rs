@@ -292,12 +292,11 @@ impl Zone {
                 names.filter_map(|(host, key)| pointer(&mut [host.as_bytes()].into_iter().chain(labels(key)))).collect()
             }
         };
-        match records.is_empty() {
-            false if asked == kind::PTR => Answer::records(records),
-            false => Answer::NoData,
-            true if self.ranges.iter().any(|range| range.contains(&address)) => Answer::NoName,
-            true => Answer::Elsewhere,
+        if !records.is_empty() {
+            return if asked == kind::PTR { Answer::records(records) } else { Answer::NoData };
         }
+        let ours = self.ranges.iter().any(|range| range.contains(&address));
+        if ours { Answer::NoName } else { Answer::Elsewhere }
     }
 }
 

@@ -79,15 +79,15 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 
 fn save(file: &Path, data_dir: &Path, access: &Access) -> anyhow::Result<()> {
     let busy = Busy::begin(format!("saving what {} holds", data_dir.display()));
-    let config = match access.servers.is_empty() {
-        false => access.config()?,
-        true if etcd::is_member(data_dir) => etcd::command::access(data_dir)?,
-        true => {
-            let revision = crate::control::save_snapshot(data_dir, file)?;
-            drop(busy);
-            println!("saved revision {revision} to {}", file.display());
-            return Ok(());
-        }
+    let config = if !access.servers.is_empty() {
+        access.config()?
+    } else if etcd::is_member(data_dir) {
+        etcd::command::access(data_dir)?
+    } else {
+        let revision = crate::control::save_snapshot(data_dir, file)?;
+        drop(busy);
+        println!("saved revision {revision} to {}", file.display());
+        return Ok(());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bytes = runtime.block_on(snapshots::Source::Etcd(config).save(file))?;

@@ -99,10 +99,7 @@ pub fn make_folders_inside(root: &Path, path: &Path, mode: u32, owner: Option<(u
             Err(error) => return Err(error),
         };
     }
-    match open.is_dir()? {
-        true => Ok(()),
-        false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
-    }
+    if open.is_dir()? { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotADirectory)) }
 }
 
 /// One folder in an open folder. A link of that name that leads nowhere is an error, never followed.

@@ -250,11 +250,12 @@ impl Following {
             "DELETED" => Change::Gone(object),
             "BOOKMARK" => {
                 let bookmark: Bookmark = serde_json::from_str(object).map_err(Failure::Unreadable)?;
-                match *listing {
+                if *listing {
                     // Servers that stream all objects send no bookmark before the one that ends them.
-                    true if !bookmark.ends_list() => return Err(Failure::NoEnd),
-                    true => _ = taker.take(Change::Complete),
-                    false => {}
+                    if !bookmark.ends_list() {
+                        return Err(Failure::NoEnd);
+                    }
+                    _ = taker.take(Change::Complete);
                 }
                 *listing = false;
                 self.position = bookmark.revision().or(self.position);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::sources::{crates, program, read};
+use super::sources::{crates, program, read, without_tests};
 
 /// The tree of the page: each crate's layer, and who may use a neighbour (`a  b -> c`).
 struct Tree {
@@ -94,4 +94,22 @@ fn only_the_api_server_and_named_files_use_stores() {
         let known = USERS_OF_STORES.iter().any(|one| path.starts_with(one));
         assert!(known || !names(&read(&path)), "{path} uses a store: let it ask the API, or name it here");
     }
+}
+
+/// What differs by kind stands in the kind's entry, so that a custom kind takes the same path as a Pod.
+#[test]
+fn the_write_path_names_no_kind() {
+    let folders = ["crates/kube-apiserver/src/write/", "crates/kube-apiserver/src/verbs/"];
+    let is_kind = |text: &str| api::KINDS.iter().any(|kind| [kind.kind, kind.plural].contains(&text));
+    let mut found = Vec::new();
+    for path in program().into_iter().filter(|path| folders.iter().any(|folder| path.starts_with(folder))) {
+        let text = read(&path);
+        for line in without_tests(&text).into_iter().filter(|line| !line.trim_start().starts_with("//")) {
+            // Every second part stands between quotes.
+            found.extend(
+                line.split('"').skip(1).step_by(2).filter(|text| is_kind(text)).map(|text| format!("{path}: {text}")),
+            );
+        }
+    }
+    assert!(found.is_empty(), "let the kind's entry say it:\n{}", found.join("\n"));
 }

@@ -4,6 +4,7 @@
 mod sources;
 mod sizes;
 mod clock;
+mod habits;
 mod duplicates;
 mod layers;
 mod documents;

@@ -143,11 +143,11 @@ impl Exec {
         for entry in std::fs::read_dir(folder).map_err(fail)? {
             let path = entry.map_err(fail)?.path();
             let sandbox = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            match path.extension().is_some_and(|extension| extension == "json") {
-                true if !sandboxes.contains(&sandbox) => self.delete(&sandbox).await?,
-                true => {}
+            if path.extension().is_none_or(|extension| extension != "json") {
                 // Half-written by a crash.
-                false => std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?,
+                std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
+            } else if !sandboxes.contains(&sandbox) {
+                self.delete(&sandbox).await?;
             }
         }
         let configuration = match Configuration::load(&self.config.conf_dir) {

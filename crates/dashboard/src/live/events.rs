@@ -11,9 +11,10 @@ use crate::event::time;
 const EVENTS_MAX: usize = 200;
 
 pub(super) async fn run(context: Context, asked: Asked) {
-    let selector = match asked.uid.is_empty() {
-        true => format!("involvedObject.name={}", asked.name),
-        false => format!("involvedObject.uid={}", asked.uid),
+    let selector = if asked.uid.is_empty() {
+        format!("involvedObject.name={}", asked.name)
+    } else {
+        format!("involvedObject.uid={}", asked.uid)
     };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("fieldSelector", &selector).finish();
     let kind = crate::kinds::Kind::new("", "v1", "events");

@@ -95,13 +95,15 @@ impl AsyncTell for Told {
             Change::All(mut objects) => {
                 // Items of a list do not say what they are; what was got does, and so does the next change.
                 let object = objects.pop().unwrap_or_default();
-                match object["metadata"]["resourceVersion"] == self.shown["metadata"]["resourceVersion"] {
-                    true => true,
-                    false if object.is_null() => self.show(Value::Null).await,
-                    false => match crate::ask::get(&self.context.signed_in.client, &self.path).await {
-                        Ok(object) => self.show(object).await,
-                        Err(_) => true,
-                    },
+                if object["metadata"]["resourceVersion"] == self.shown["metadata"]["resourceVersion"] {
+                    return true;
+                }
+                if object.is_null() {
+                    return self.show(Value::Null).await;
+                }
+                match crate::ask::get(&self.context.signed_in.client, &self.path).await {
+                    Ok(object) => self.show(object).await,
+                    Err(_) => true,
                 }
             }
             Change::Put(object) => self.show(object).await,

@@ -53,9 +53,10 @@ async fn assemble(context: &Context, lists: &[Look], warnings: &Look, usage: &Lo
     let mut forbidden = Vec::new();
     let mut listed = Vec::new();
     for ((group, version, resource, name), look) in LISTS.iter().zip(lists) {
-        match look.is_synced() {
-            true => listed.push(Listed { kind: Kind::new(group, version, resource), name, rows: look.rows().1 }),
-            false => forbidden.push(*resource),
+        if look.is_synced() {
+            listed.push(Listed { kind: Kind::new(group, version, resource), name, rows: look.rows().1 })
+        } else {
+            forbidden.push(*resource)
         }
     }
     let mut shown = overview(&listed, &usages(Some(usage)));
@@ -63,10 +64,7 @@ async fn assemble(context: &Context, lists: &[Look], warnings: &Look, usage: &Lo
     shown["forbidden"] = json!(forbidden);
     // Who may see nodes may know when the servers' certificates end.
     let sees_nodes = listed.iter().any(|list| list.kind.is("", "nodes"));
-    shown["certificates"] = match sees_nodes {
-        true => json!(context.dashboard.certificates()),
-        false => json!([]),
-    };
+    shown["certificates"] = if sees_nodes { json!(context.dashboard.certificates()) } else { json!([]) };
     shown["version"] = json!(context.dashboard.config.version);
     shown
 }

@@ -26,10 +26,7 @@ const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Measurements are printed for people; here their numbers are wanted.
 fn accept(table: &Table) -> HeaderValue {
-    match table.kind.group == MEASUREMENTS {
-        true => HeaderValue::from_static("application/json"),
-        false => TABLE,
-    }
+    if table.kind.group == MEASUREMENTS { HeaderValue::from_static("application/json") } else { TABLE }
 }
 
 /// Never ends by itself.

@@ -35,10 +35,13 @@ pub(crate) fn judge(kind: &Kind, object: &Value) -> Judgement {
         ("", "pods") => pod(object),
         ("", "nodes") => node(object),
         ("", "persistentvolumeclaims" | "persistentvolumes") => volume(object),
-        ("", "events") | ("events.k8s.io", "events") => match object["type"] == "Warning" {
-            true => (Health::Warning, None),
-            false => fine(),
-        },
+        ("", "events") | ("events.k8s.io", "events") => {
+            if object["type"] == "Warning" {
+                (Health::Warning, None)
+            } else {
+                fine()
+            }
+        }
         ("", "services") => service(object),
         ("apps", "deployments" | "statefulsets" | "replicasets" | "daemonsets") => workload(kind, object),
         ("batch", "jobs") => job(object),
@@ -147,9 +150,10 @@ fn volume(volume: &Value) -> Judgement {
 fn service(service: &Value) -> Judgement {
     let waits = service["spec"]["type"] == "LoadBalancer"
         && each(&service["status"]["loadBalancer"]["ingress"]).next().is_none();
-    match waits {
-        true => bad(Health::Progressing, "Pending", "waits for an address of the load balancer", created(service)),
-        false => fine(),
+    if waits {
+        bad(Health::Progressing, "Pending", "waits for an address of the load balancer", created(service))
+    } else {
+        fine()
     }
 }
 
@@ -179,9 +183,10 @@ fn workload(kind: &Kind, object: &Value) -> Judgement {
         };
         return bad(health, "NotReady", &format!("{ready} of {wanted} are ready"), since);
     }
-    match observed {
-        true => fine(),
-        false => bad(Health::Progressing, "Updating", "the last change has not been seen by its controller yet", since),
+    if observed {
+        fine()
+    } else {
+        bad(Health::Progressing, "Updating", "the last change has not been seen by its controller yet", since)
     }
 }
 
@@ -189,10 +194,12 @@ fn job(job: &Value) -> Judgement {
     if let Some(failed) = condition(job, "Failed").filter(|one| one["status"] == "True") {
         return said(Health::Failing, failed);
     }
-    match condition(job, "Complete").is_some_and(|one| one["status"] == "True") {
-        true => fine(),
-        false if job["spec"]["suspend"] == true => bad(Health::Progressing, "Suspended", "is suspended", created(job)),
-        false => bad(Health::Progressing, "Running", "has not completed yet", created(job)),
+    if condition(job, "Complete").is_some_and(|one| one["status"] == "True") {
+        fine()
+    } else if job["spec"]["suspend"] == true {
+        bad(Health::Progressing, "Suspended", "is suspended", created(job))
+    } else {
+        bad(Health::Progressing, "Running", "has not completed yet", created(job))
     }
 }
 

@@ -154,9 +154,10 @@ impl<'de> Visitor<'de> for Without {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let value = match self.0 == Part::Object && key == "metadata" {
-                true => map.next_value_seed(Without(Part::Metadata))?,
-                false => map.next_value()?,
+            let value = if self.0 == Part::Object && key == "metadata" {
+                map.next_value_seed(Without(Part::Metadata))?
+            } else {
+                map.next_value()?
             };
             read.insert(key, value);
         }

@@ -174,9 +174,10 @@ fn cut(cell: Value) -> Value {
 }
 
 pub(crate) fn shortened(text: &str) -> String {
-    match text.len() > TEXT_BYTES_MAX {
-        true => format!("{}…", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]),
-        false => text.to_string(),
+    if text.len() > TEXT_BYTES_MAX {
+        format!("{}…", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
+    } else {
+        text.to_string()
     }
 }
 

@@ -110,15 +110,12 @@ fn cells(one: Option<&Value>, other: Option<&Value>) -> Ordering {
 pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one.as_bytes(), other.as_bytes());
     while let (Some(a), Some(b)) = (left.first(), right.first()) {
-        let ordering = match a.is_ascii_digit() && b.is_ascii_digit() {
-            true => {
-                let (x, y) = (number(&mut left), number(&mut right));
-                x.len().cmp(&y.len()).then_with(|| x.cmp(y))
-            }
-            false => {
-                (left, right) = (&left[1..], &right[1..]);
-                a.cmp(b)
-            }
+        let ordering = if a.is_ascii_digit() && b.is_ascii_digit() {
+            let (x, y) = (number(&mut left), number(&mut right));
+            x.len().cmp(&y.len()).then_with(|| x.cmp(y))
+        } else {
+            (left, right) = (&left[1..], &right[1..]);
+            a.cmp(b)
         };
         if ordering.is_ne() {
             return ordering;

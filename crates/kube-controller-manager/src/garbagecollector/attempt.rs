@@ -140,10 +140,12 @@ async fn standing(collector: &Collector, dependent: &Identity, reference: &Owner
 fn dependents(collector: &Collector, uid: &str) -> Dependents {
     let graph = collector.graph.lock();
     let Some(node) = graph.get(uid) else { return Dependents::None };
-    match graph.dependents(node).any(|dependent| dependent.waiting) {
-        true => Dependents::SomeWaiting,
-        false if node.dependents.is_empty() => Dependents::None,
-        false => Dependents::Some,
+    if graph.dependents(node).any(|dependent| dependent.waiting) {
+        Dependents::SomeWaiting
+    } else if node.dependents.is_empty() {
+        Dependents::None
+    } else {
+        Dependents::Some
     }
 }
 

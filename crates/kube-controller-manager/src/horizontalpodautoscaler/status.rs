@@ -186,7 +186,8 @@ async fn metrics(
         }
     };
     let noted = story.cx.memory::<Rivals>().note(Key::of(&story.autoscaler.metadata), &selector, &pods);
-    if let Err(message) = noted.map_err(|rivalry| rivalry.to_string()) {
+    if let Err(rivalry) = noted {
+        let message = rivalry.to_string();
         story.condition("ScalingActive", false, "AmbiguousSelector", &message);
         story.event(EventType::Warning, "AmbiguousSelector", message.clone());
         story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);

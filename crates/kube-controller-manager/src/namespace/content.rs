@@ -82,18 +82,18 @@ async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> Re
     }
     // What is marked already ends by itself; asking again would change nothing.
     let unmarked: Vec<&Item> = items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()).collect();
-    match resource.supports(&["deletecollection"]) {
-        _ if unmarked.is_empty() => {}
-        true => request(client, "DELETE", &resource.path(namespace)).await?,
-        false => {
-            let paths = unmarked.iter().filter_map(|item| item.metadata.name.as_deref());
-            let paths: Vec<String> = paths.map(|name| resource.item_path(namespace, name)).collect();
-            let mut deletes = stream::iter(paths)
-                .map(|path| async move { request(client, "DELETE", &path).await })
-                .buffer_unordered(PARALLEL);
-            while let Some(deleted) = deletes.next().await {
-                deleted?;
-            }
+    if resource.supports(&["deletecollection"]) {
+        if !unmarked.is_empty() {
+            request(client, "DELETE", &resource.path(namespace)).await?;
+        }
+    } else {
+        let paths = unmarked.iter().filter_map(|item| item.metadata.name.as_deref());
+        let paths: Vec<String> = paths.map(|name| resource.item_path(namespace, name)).collect();
+        let mut deletes = stream::iter(paths)
+            .map(|path| async move { request(client, "DELETE", &path).await })
+            .buffer_unordered(PARALLEL);
+        while let Some(deleted) = deletes.next().await {
+            deleted?;
         }
     }
     let items = list(client, resource, namespace).await?;
