@@ -2,6 +2,8 @@
 //! starts over it, and shows each of them as upstream's JSON does.
 
 #[path = "support/bed.rs"]
+// It starts over a store of its own, others over an empty one.
+#[allow(dead_code)]
 mod bed;
 
 use std::io::Read;
