@@ -196,7 +196,7 @@ fn is_kept(text: &str) -> bool {
     };
     let all = format!("{whole}{}", parts.fraction);
     if format == Format::BinarySi {
-        let fits = 15 - whole.len() as i32 - exponent * 3 / 10 - 1 >= 0;
+        let fits = 15 - whole.len() as i32 - exponent * 3 / 10 > 0;
         return parts.fraction.is_empty() && fits && whole.parse::<u64>().is_ok_and(|number| number % 8 != 0);
     }
     let scale = exponent - parts.fraction.len() as i32;

@@ -130,13 +130,13 @@ fn descend<'a>(value: &'a Value, out: &mut Vec<&'a Value>) {
     }
 }
 
-fn slices<'a>(
-    values: Vec<&'a Value>,
+fn slices(
+    values: Vec<&Value>,
     from: Option<i64>,
     to: Option<i64>,
     by: Option<i64>,
     one: bool,
-) -> Result<Vec<&'a Value>, Error> {
+) -> Result<Vec<&Value>, Error> {
     let mut found = Vec::new();
     for value in values {
         let items = match value {
