@@ -17,6 +17,7 @@ use node_resources_fit::Strategy;
 mod balance;
 mod hints;
 mod limits;
+mod scores;
 mod spread;
 
 const MEBIBYTE: i64 = 1024 * 1024;
