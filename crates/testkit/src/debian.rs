@@ -58,6 +58,8 @@ mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
 mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
 read_only "$CARGO_HOME" "$CARGO_HOME"
 read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
+# Where this machine is such a Debian itself, the toolchain is a mount of its own.
+read_only "$SYSROOT" "$SYSROOT"
 # No meter where nobody looks.
 printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;

@@ -117,3 +117,21 @@ fn in_go_words(error: &std::io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_reached_at_whichever_of_its_addresses_listens() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let open = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [closed, open.local_addr().unwrap()];
+        let reached = to_address(addresses.as_slice(), "node-1:10250").await.unwrap();
+        assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
+        let refused = to_address(&addresses[..1], "node-1:10250").await.unwrap_err();
+        assert_eq!(refused.to_string(), "dial tcp node-1:10250: connect: connection refused");
+    }
+}

@@ -132,11 +132,14 @@ impl Nodes {
         let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
         let found = looked_up.map_err(|error| DialError::Lookup { host: place.host.clone(), error })?;
         let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
-        match allowed.first() {
-            Some(address) => Ok(Box::new(dial::to_address(*address, &place.authority()).await?)),
-            None if refused.is_empty() => Err(DialError::NoSuchHost { host: place.host.clone() }),
-            None => Err(DialError::NotAllowed { address: place.authority() }),
+        if !allowed.is_empty() {
+            // A name may have addresses of both families, and nobody may listen at one of them.
+            return Ok(Box::new(dial::to_address(allowed.as_slice(), &place.authority()).await?));
         }
+        if refused.is_empty() {
+            return Err(DialError::NoSuchHost { host: place.host.clone() });
+        }
+        Err(DialError::NotAllowed { address: place.authority() })
     }
 
     fn may_reach(&self, address: IpAddr) -> bool {
