@@ -302,6 +302,8 @@ async fn two_versions() {
     second["deprecated"] = true.into();
     second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] =
         json!({"type": "string", "default": "two"});
+    // Versions with the same ones need the same schema.
+    second["selectableFields"] = json!([{"jsonPath": ".spec.extra"}]);
     definition["spec"]["versions"].as_array_mut().expect("versions").push(second);
     install(&client, &definition).await;
     good(client.post(BOXES, &object("a", json!({"size": 1}))).await.expect("an answer"));

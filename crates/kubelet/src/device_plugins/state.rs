@@ -266,6 +266,7 @@ pub(super) mod tests {
         assert_eq!(state.list("x.test/r", 1, vec![]), None);
         assert!(state.disconnect("x.test/r", 2, now));
         assert_eq!(count(&state), Some((2, 0)));
+        state.retain(&HashSet::new());
         assert_eq!(state.expire(now), Some(now + STOPPED_MAX));
         assert_eq!(state.expire(now + STOPPED_MAX), None);
         assert_eq!((count(&state), state.knows("x.test/r")), (Some((0, 0)), false));

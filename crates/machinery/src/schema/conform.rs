@@ -78,10 +78,10 @@ fn check(value: &mut Value, ty: TypeRef, place: &Place, into: &mut Problems) -> 
     }
 }
 
-/// An item of a list or map, where Go makes null the zero value.
+/// An item of a list or map, where Go makes null the zero value. Bytes of a map are there, if empty, once they were stored.
 fn element(value: &mut Value, ty: TypeRef, place: &Place, into: &mut Problems) -> Result<(), TypeError> {
     if value.is_null() {
-        *value = zero(ty);
+        *value = if matches!(ty.get(), Type::Scalar(Scalar::Bytes)) { "".into() } else { zero(ty) };
         return Ok(());
     }
     check(value, ty, place, into)

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use linux::volume_mount::unmount;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 
 /// The size of a device.
@@ -41,7 +40,8 @@ pub(super) fn show_device(content: &Path, target: &Path) -> io::Result<()> {
 /// Takes down one mount, and the place with it once nothing is mounted there.
 pub(super) fn hide(target: &Path) -> io::Result<()> {
     if is_mount_point(target)? {
-        unmount(target)?;
+        // As `umount` does: what is in use stays, and the call fails.
+        rustix::mount::unmount(target, rustix::mount::UnmountFlags::NOFOLLOW)?;
     }
     if is_mount_point(target)? {
         return Ok(());
