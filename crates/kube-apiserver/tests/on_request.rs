@@ -216,7 +216,15 @@ async fn certificates_of_pods_are_signed_by_who_may() {
     });
     bed.post(&format!("{roles}/clusterrolebindings"), binding).await;
     let merge = "application/merge-patch+json";
-    let (code, refused) = bed.as_user("bob", "PATCH", &path, merge, issued(now)).await;
+    let (mut code, mut refused) = (403, Value::Null);
+    // Until the authorizer has seen the binding.
+    for _ in 0..500 {
+        (code, refused) = bed.as_user("bob", "PATCH", &path, merge, issued(now)).await;
+        if code != 403 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     let why = "PodCertificateRequest.certificates.k8s.io \"r\" is invalid: spec.signerName: Forbidden: User \"bob\" is not \
                permitted to \"sign\" for signer \"example.com/mesh\"";
     assert_eq!((code, refused["message"].as_str().unwrap_or("")), (422, why));

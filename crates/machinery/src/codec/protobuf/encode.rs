@@ -140,6 +140,11 @@ impl Encoder<'_> {
 
     pub fn value(&self, ty: TypeId, name: &str, number: u32, value: &Value, out: &mut Vec<u8>) -> Written {
         match self.numbers.schemas.get(ty) {
+            // A time that is not there, in a list or map, is an empty message.
+            Type::Scalar(Scalar::Time | Scalar::MicroTime) if value.is_null() => {
+                put_bytes(out, number, b"");
+                Ok(())
+            }
             Type::Scalar(scalar) => scalar_value(*scalar, name, number, value.into(), out),
             Type::Struct(_) => {
                 let Form::Message(message) = self.numbers.form(ty) else { return Err(no_numbers(value)) };
