@@ -206,10 +206,14 @@ fn view(headers: &http::HeaderMap) -> View {
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let first = accept.split(',').next().unwrap_or("");
     let asks = |kind: &str| first.split(';').any(|parameter| parameter.trim().strip_prefix("as=") == Some(kind));
-    match first.contains("g=meta.k8s.io") {
-        true if asks("Table") => View::Table,
-        true if asks("PartialObjectMetadata") || asks("PartialObjectMetadataList") => View::Metadata,
-        _ => View::Whole,
+    if !first.contains("g=meta.k8s.io") {
+        View::Whole
+    } else if asks("Table") {
+        View::Table
+    } else if asks("PartialObjectMetadata") || asks("PartialObjectMetadataList") {
+        View::Metadata
+    } else {
+        View::Whole
     }
 }
 

@@ -1,12 +1,13 @@
 //! `watch`: changes as they happen, in order. An event's bytes are made once, however many watch it.
 
+mod bookmark;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use machinery::codec::protobuf;
-use machinery::kind::Kind;
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::cache::{Change, Item, Watcher};
@@ -379,25 +380,8 @@ impl Stream {
     }
 
     fn put_bookmark(&self, out: &mut BytesMut, revision: Revision, initial_end: bool) {
-        let object = bookmark(&self.call.resource.kind, self.call.answer.form, revision, initial_end);
+        let object = bookmark::object(&self.call.resource.kind, self.call.answer.form, revision, initial_end);
         out.put_slice(&encoded(&self.call, "BOOKMARK", &object));
-    }
-}
-
-/// Only metadata. A table has it where it has all others': in its row.
-fn bookmark(kind: &Kind, form: Form, revision: Revision, initial_end: bool) -> Value {
-    let mut meta = json!({"resourceVersion": revision.to_string()});
-    if initial_end {
-        meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-    }
-    match form {
-        Form::Table => {
-            let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta});
-            json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": revision.to_string()},
-                "columnDefinitions": null, "rows": [{"cells": [], "object": partial}]})
-        }
-        Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
-        Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": meta}),
     }
 }
 

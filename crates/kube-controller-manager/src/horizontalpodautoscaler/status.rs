@@ -228,18 +228,22 @@ async fn metrics(
     // With a metric unknown, what the others say may only make more of it, never less.
     let unsafe_to_shrink = best.as_ref().is_none_or(|(replicas, _)| *replicas < current);
     if let Some(first) = failures.first().filter(|_| unsafe_to_shrink) {
-        let message = format!("the HPA was unable to compute the replica count: {}", first.error);
-        story.condition("ScalingActive", false, first.reason, &message);
-        let (invalid, of) = (failures.len(), all.len());
-        let message = format!("invalid metrics ({invalid} invalid out of {of}), first error is: {}", first.error);
-        story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
-        story.fault = first.error.fault();
+        unknown(story, first, failures.len(), all.len());
         return None;
     }
     let (replicas, name) = best?;
     let message = format!("the HPA was able to successfully calculate a replica count from {name}");
     story.condition("ScalingActive", true, "ValidMetricFound", &message);
     Some((replicas, name))
+}
+
+/// Says that so many of all metrics are unknown, and why the first is.
+fn unknown(story: &mut Story<'_>, first: &Failure, invalid: usize, of: usize) {
+    let message = format!("the HPA was unable to compute the replica count: {}", first.error);
+    story.condition("ScalingActive", false, first.reason, &message);
+    let message = format!("invalid metrics ({invalid} invalid out of {of}), first error is: {}", first.error);
+    story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
+    story.fault = first.error.fault();
 }
 
 /// What one metric asks for; how that went is counted.

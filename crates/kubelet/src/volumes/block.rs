@@ -17,10 +17,12 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, is_block: bool) -> Result<(), 
     for container in containers {
         let mounted = container.volume_mounts.iter().flatten().any(|mount| mount.name == volume);
         let mapped = container.volume_devices.iter().flatten().any(|device| device.name == volume);
-        let wrong = match is_block {
-            true if mounted => "volumeMode Block, but is specified in volumeMounts",
-            false if mapped => "volumeMode Filesystem, but is specified in volumeDevices",
-            _ => continue,
+        let wrong = if is_block && mounted {
+            "volumeMode Block, but is specified in volumeMounts"
+        } else if !is_block && mapped {
+            "volumeMode Filesystem, but is specified in volumeDevices"
+        } else {
+            continue;
         };
         return Err(Problem::Unprocessed(format!("volume {volume} has {wrong}")));
     }

@@ -168,25 +168,34 @@ pub(super) fn bad_pattern(node: &Node) -> Option<PatternError> {
     found
 }
 
+/// Why a clause of a format cannot be read, in cel-go's words.
+#[derive(Debug, thiserror::Error)]
+enum ClauseError {
+    #[error("error while parsing precision: could not find end of precision specifier")]
+    Unended,
+    #[error(
+        "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {0:?}: invalid syntax"
+    )]
+    Precision(String),
+    #[error("unrecognized formatting clause \"{0}\"")]
+    Unknown(char),
+}
+
 /// The letter that says how to format, and what comes behind it.
-fn clause(text: &str) -> Result<(char, &str), String> {
+fn clause(text: &str) -> Result<(char, &str), ClauseError> {
     let mut rest = text;
     if let Some(precision) = text.strip_prefix('.') {
         let digits = precision.bytes().take_while(u8::is_ascii_digit).count();
         rest = &precision[digits..];
         if rest.is_empty() {
-            return Err("error while parsing precision: could not find end of precision specifier".to_owned());
+            return Err(ClauseError::Unended);
         }
         if precision[..digits].parse::<i64>().is_err() {
-            return Err(format!(
-                "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing \
-                 {:?}: invalid syntax",
-                &precision[..digits]
-            ));
+            return Err(ClauseError::Precision(precision[..digits].to_owned()));
         }
     }
     match rest.chars().next() {
         Some(verb @ ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o')) => Ok((verb, &rest[1..])),
-        other => Err(format!("unrecognized formatting clause \"{}\"", other.unwrap_or_default())),
+        other => Err(ClauseError::Unknown(other.unwrap_or_default())),
     }
 }

@@ -6,6 +6,7 @@ mod expression_cost;
 mod list_types;
 mod schema;
 mod schema_defaults;
+mod selectable;
 mod strategy;
 mod structural;
 mod validate;

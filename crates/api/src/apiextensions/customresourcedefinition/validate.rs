@@ -5,8 +5,8 @@ use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
-use super::list_types::field_at;
 use super::schema;
+use super::selectable;
 use crate::{check, webhook_client};
 use machinery::names;
 
@@ -14,7 +14,6 @@ const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_LINK: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 const WARNING_BYTES_MAX: usize = 256;
-const SELECTABLE_MAX: usize = 8;
 const COLUMN_FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 
@@ -96,21 +95,8 @@ fn validate_spec(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
             (part.rule)(common, unchanged, errors);
         }
     }
-    common_selectable_fields(spec, old, &common, errors);
+    selectable::common(spec, old, &common, errors);
     conversion(&spec.at("conversion"), errors);
-}
-
-/// Where all versions have the same ones, they stand at the spec, and so must the schema.
-fn common_selectable_fields(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &mut Errors) {
-    let Some(fields) = common_part(spec, &SELECTABLE).filter(|fields| !fields.is_empty()) else { return };
-    let schema = common.first().and_then(Option::as_ref).filter(|schema| schema.exists());
-    let Some(schema) = schema else {
-        return check::invalid_whole(&fields.path, "may only be set when validations.schema is included", errors);
-    };
-    let before = old.and_then(|old| common_part(old, &SELECTABLE));
-    let may_stay =
-        before.is_some_and(|before| before.len() > SELECTABLE_MAX && check::same(before.value, fields.value));
-    selectable_fields(&fields, schema, may_stay, errors);
 }
 
 /// Whether the version was there before with the same schema.
@@ -122,12 +108,6 @@ fn has_same_schema(version: &Node, old: Option<&Node>) -> bool {
 fn old_version<'a>(version: &Node, old: Option<&Node<'a>>) -> Option<Node<'a>> {
     let mut before = old.into_iter().flat_map(|old| old.each("versions"));
     before.find(|before| before.text("name") == version.text("name"))
-}
-
-/// Whether there were too many selectable fields before, and the same.
-fn may_stay(version: &Node, before: &Node) -> bool {
-    let (now, before) = (version.at("selectableFields"), before.at("selectableFields"));
-    before.len() > SELECTABLE_MAX && check::same(now.value, before.value)
 }
 
 fn versions(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &mut Errors) {
@@ -145,9 +125,8 @@ fn versions(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &m
         for (part, _) in PARTS.iter().zip(common).filter(|(_, common)| common.is_none()) {
             (part.rule)(&version.at(part.field), has_same_schema(&version, old), errors);
         }
-        if common_part(spec, &SELECTABLE).is_none() {
-            let may_stay = old_version(&version, old).is_some_and(|before| may_stay(&version, &before));
-            selectable_fields(&version.at("selectableFields"), &version.at("schema"), may_stay, errors);
+        if common_part(spec, &selectable::PART).is_none() {
+            selectable::of_version(&version, old_version(&version, old).as_ref(), errors);
         }
     }
     if !is_unique {
@@ -179,45 +158,13 @@ fn deprecation_warning(version: &Node, errors: &mut Errors) {
     }
 }
 
-/// Fields that selectors may name: plain ones, outside of metadata, not too many.
-fn selectable_fields(list: &Node, validation: &Node, may_stay: bool, errors: &mut Errors) {
-    let schema = validation.at("openAPIV3Schema");
-    let mut seen: Vec<String> = Vec::new();
-    for path in list.items().map(|field| field.at("jsonPath")) {
-        if path.str().is_empty() {
-            errors.required(&path, "");
-            continue;
-        }
-        let (found, at) = match field_at(&schema, path.str(), false) {
-            Ok(found) => found,
-            Err(why) => {
-                errors.invalid(&path, format!("is an invalid path: {why}"));
-                continue;
-            }
-        };
-        let found = found.to_string();
-        if found.split('.').next() == Some("metadata") {
-            errors.invalid(&path, "must not point to fields in metadata");
-        }
-        if !matches!(at.text("type"), "string" | "boolean" | "integer") {
-            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with \
-                          formats are allowed.";
-            errors.invalid(&path, detail);
-        }
-        if seen.contains(&found) { errors.duplicate(&path) } else { seen.push(found) }
-    }
-    if seen.len() > SELECTABLE_MAX && !may_stay {
-        errors.too_many(list, seen.len(), SELECTABLE_MAX);
-    }
-}
-
 /// A part of a version that stands at the spec itself in upstream's internal form, and so in its errors, where it is
 /// the same in all versions.
-struct Part {
-    field: &'static str,
-    common: &'static str,
+pub(super) struct Part {
+    pub field: &'static str,
+    pub common: &'static str,
     /// Told whether the schema of the version is as it was.
-    rule: fn(&Node, bool, &mut Errors),
+    pub rule: fn(&Node, bool, &mut Errors),
 }
 
 const PARTS: &[Part] = &[
@@ -230,10 +177,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// They need the schema besides, so they have no rule here.
-const SELECTABLE: Part = Part { field: "selectableFields", common: "selectableFields", rule: |_, _, _| {} };
-
-fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
+pub(super) fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
     let mut all = spec.each("versions").map(|version| version.at(part.field).value);
     let first = all.next()?;
     all.all(|one| check::same(one, first)).then(|| Node::new(first, spec.path.child(part.common)))
