@@ -23,7 +23,11 @@ fn check(theme: &str, on: On) {
     let server = server.unwrap_or_else(|error| panic!("{error:#}"));
     if let On::Node = on {
         let program = testkit::server::binary().expect("knarr is built");
-        server.kubectl_of(&program).ok(&["kubectl", "wait", "--for=condition=Ready", "node/node-1", "--timeout=30s"]);
+        let kubectl = server.kubectl_of(&program);
+        // A server is ready before its node is registered.
+        for state in ["--for=create", "--for=condition=Ready"] {
+            kubectl.ok(&["kubectl", "wait", state, "node/node-1", "--timeout=30s"]);
+        }
     }
     if let Err(error) = side_by_side::run(&server, folder.as_ref(), theme) {
         panic!("{error:#}");
