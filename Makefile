@@ -52,6 +52,7 @@ release: ## Build the static release program into target/dist, with its bill of 
 test: export PATH := $(TOOLS)/bin:$(PATH)
 test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries, a real browser.
 	@scripts/install-tools test
+	@scripts/install-tools runner
 	@scripts/build-page
 	@scripts/test-page
 	$(CARGO) build --locked --workspace

@@ -17,7 +17,6 @@ use crate::{Hub, Machine, Place};
 const MOUNTS: &str = r#"
 set -e
 root=$OWN/root
-mount --make-rprivate /
 mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tmp" "$ARCHIVES"
 mount -t overlay knarr-test -o "lowerdir=$LOWER,upperdir=$OWN/upper,workdir=$OWN/work" "$root"
 mount --rbind /proc "$root/proc"
@@ -84,12 +83,18 @@ read_only "$SYSROOT" "$SYSROOT"
 /// The root of all that runs there, not that of a chroot: in one, the kernel makes no user namespaces, and who joins the mount
 /// namespace stands outside. Then shared, as systemd does for the root of a machine.
 const ROOT: &str = r#"
+mount --make-rprivate /
 mkdir -p "$root/outside"
 cd "$root"
 pivot_root . outside
 umount --lazy /outside
 rmdir /outside
 mount --make-rshared /
+"#;
+
+/// A chroot is enough for commands of a user.
+const SHARING: &str = r#"
+mount --make-rshared "$root"
 "#;
 
 /// Of the test's environment, what decides whether something must be built again, and how Python trusts its registry.
@@ -99,8 +104,9 @@ pub struct Debian {
     machine: Machine,
     checkout: PathBuf,
     environment: Vec<(String, String)>,
+    contents: Contents,
     /// All that was written there, which goes with it.
-    _own: TempDir,
+    own: TempDir,
 }
 
 /// What of this machine is there.
@@ -115,6 +121,13 @@ impl Contents {
         match self {
             Contents::Shared => SHARED,
             Contents::Copied => COPIED,
+        }
+    }
+
+    fn root(self) -> &'static str {
+        match self {
+            Contents::Shared => SHARING,
+            Contents::Copied => ROOT,
         }
     }
 }
@@ -159,7 +172,7 @@ impl Debian {
         let sysroot = sysroot(&checkout)?;
         let setup = machine
             .command("bash")
-            .args(["-c", &format!("{MOUNTS}{}{ROOT}", contents.mounts())])
+            .args(["-c", &format!("{MOUNTS}{}{}", contents.mounts(), contents.root())])
             .env("OWN", own.path())
             .env("LOWER", &lower)
             .env("CHECKOUT", &checkout)
@@ -192,7 +205,7 @@ impl Debian {
             environment.push(("CARGO_NET_OFFLINE".to_owned(), "true".to_owned()));
         }
         environment.extend(std::env::vars().filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start))));
-        Ok(Debian { machine, checkout, environment, _own: own })
+        Ok(Debian { machine, checkout, environment, contents, own })
     }
 
     /// A shell in the checkout, on the machine's own network, which leads nowhere.
@@ -211,8 +224,11 @@ impl Debian {
         if own_network {
             command.arg("--net");
         }
+        command.arg("--");
+        if self.contents == Contents::Shared {
+            command.arg("chroot").arg(self.own.path().join("root"));
+        }
         command.args([
-            "--",
             "/bin/bash",
             "--noprofile",
             "--norc",
