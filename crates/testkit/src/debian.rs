@@ -59,6 +59,11 @@ read_only "$CARGO_HOME" "$CARGO_HOME"
 read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
 # Where this machine is such a Debian itself, the toolchain is a mount of its own.
 read_only "$SYSROOT" "$SYSROOT"
+# What runs these tests is built already, too.
+if runner="$(command -v cargo-nextest)"; then
+  mkdir -p "$OWN/tools/bin"
+  cp "$runner" "$OWN/tools/bin/"
+fi
 # No meter where nobody looks.
 printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;

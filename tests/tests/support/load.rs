@@ -248,11 +248,14 @@ impl Asker {
         asker
     }
 
-    /// How many were asked for in that time, and what went wrong.
+    /// How many were asked for in that time, and what went wrong, with how long after its beginning.
     pub fn count(&self, from: Instant, to: Instant) -> (usize, Vec<String>) {
         let asked = lock(&self.asked);
         let within = asked.iter().filter(|(moment, _)| (from..to).contains(moment));
-        (within.clone().count(), within.filter_map(|(_, failed)| failed.clone()).collect())
+        let wrong = |(moment, failed): &Asked| {
+            failed.as_ref().map(|failed| format!("{failed}, after {:.2} s", (*moment - from).as_secs_f64()))
+        };
+        (within.clone().count(), within.filter_map(wrong).collect())
     }
 }
 
