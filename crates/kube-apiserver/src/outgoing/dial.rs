@@ -1,6 +1,8 @@
 //! Connections from this server outward. What goes wrong is told in the words of Go's dialer, which users know.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +10,15 @@ use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 /// How long the other side gets to take the connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the family of the first address is tried alone.
+const FALLBACK_DELAY: Duration = Duration::from_millis(300);
+/// What each of several addresses gets of the time at least.
+const ADDRESS_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
@@ -22,15 +29,15 @@ pub enum DialError {
     #[error("dial tcp {address}: i/o timeout")]
     Timeout { address: String },
     #[error("dial tcp {address}: {}", in_go_words(error))]
-    Connect { address: String, error: std::io::Error },
+    Connect { address: String, error: io::Error },
     #[error("dial tcp {address}: TLS handshake timeout")]
     HandshakeTimeout { address: String },
     #[error("tls: failed to verify certificate: {0}")]
-    Handshake(std::io::Error),
+    Handshake(io::Error),
     #[error("dial tcp {address}: {error}")]
     Name { address: String, error: InvalidDnsNameError },
     #[error("dial tcp: lookup {host}: {error}")]
-    Lookup { host: String, error: std::io::Error },
+    Lookup { host: String, error: io::Error },
     #[error("dial tcp: lookup {host}: no such host")]
     NoSuchHost { host: String },
     #[error("dial tcp {address}: address not allowed")]
@@ -65,14 +72,73 @@ pub async fn plain(host: &str, port: u16) -> Result<TcpStream, DialError> {
 }
 
 pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, DialError> {
-    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(to)).await {
+    let until = Instant::now() + DIAL_TIMEOUT;
+    let dialled = async {
+        let addresses: Vec<_> = tokio::net::lookup_host(to).await?.collect();
+        race(&addresses, until).await
+    };
+    let stream = match tokio::time::timeout_at(until, dialled).await {
         Err(_) => return Err(DialError::Timeout { address: shown.into() }),
+        Ok(Err(error)) if is_own_timeout(&error) => return Err(DialError::Timeout { address: shown.into() }),
         Ok(Err(error)) => return Err(DialError::Connect { address: shown.into(), error }),
         Ok(Ok(stream)) => stream,
     };
     // Keystrokes must not wait for more of them; a socket that cannot do this still works.
     let _ = stream.set_nodelay(true);
     Ok(stream)
+}
+
+/// Connects as Go does: a family that swallows packets costs no more than a moment when there is another (RFC 6555). Where both
+/// fail, what the first said is told.
+async fn race(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
+    let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
+    let (first, other): (Vec<_>, Vec<_>) = addresses.iter().partition(|address| address.is_ipv4() == first_is_v4);
+    if other.is_empty() {
+        return one_after_another(&first, until).await;
+    }
+    let mut first = pin!(one_after_another(&first, until));
+    let alone = tokio::time::timeout(FALLBACK_DELAY, &mut first).await;
+    let mut other = pin!(one_after_another(&other, until));
+    match alone {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => other.await.map_err(|_| error),
+        Err(_) => tokio::select! {
+            reached = &mut first => match reached {
+                Ok(stream) => Ok(stream),
+                Err(error) => other.await.map_err(|_| error),
+            },
+            reached = &mut other => match reached {
+                Ok(stream) => Ok(stream),
+                Err(_) => first.await,
+            },
+        },
+    }
+}
+
+/// The first address that takes the connection. Each has its share of the time; where all fail, what the first said is told.
+async fn one_after_another(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
+    let mut failed = None;
+    for (index, address) in addresses.iter().enumerate() {
+        let time = share(until.saturating_duration_since(Instant::now()), addresses.len() - index);
+        let error = match tokio::time::timeout(time, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        failed.get_or_insert(error);
+    }
+    Err(failed.unwrap_or_else(|| io::Error::other("no such host")))
+}
+
+/// What an address gets of the remaining time, with those that come after it.
+fn share(remaining: Duration, addresses: usize) -> Duration {
+    let equal = remaining / u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
+    equal.max(ADDRESS_TIMEOUT_MIN).min(remaining)
+}
+
+/// Ours, not what the kernel says after its own tries.
+fn is_own_timeout(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
 /// A connection to someone who proves to have that name.
@@ -107,8 +173,8 @@ pub fn authority(host: &str, port: u16) -> String {
     }
 }
 
-fn in_go_words(error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
+fn in_go_words(error: &io::Error) -> String {
+    use io::ErrorKind;
     match error.kind() {
         ErrorKind::ConnectionRefused => "connect: connection refused".into(),
         ErrorKind::HostUnreachable => "connect: no route to host".into(),
@@ -133,5 +199,38 @@ mod tests {
         assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
         let refused = to_address(&addresses[..1], "node-1:10250").await.unwrap_err();
         assert_eq!(refused.to_string(), "dial tcp node-1:10250: connect: connection refused");
+    }
+
+    /// Takes no connection and refuses none: its queue is full.
+    fn silent() -> (Vec<std::net::TcpStream>, TcpListener) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&"[::1]:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        socket.listen(0).unwrap();
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().unwrap();
+        let moment = Duration::from_millis(200);
+        let fill = || std::net::TcpStream::connect_timeout(&address, moment).ok();
+        (std::iter::from_fn(fill).collect(), listener)
+    }
+
+    #[tokio::test]
+    async fn a_family_that_swallows_packets_costs_a_moment() {
+        let (_held, swallowing) = silent();
+        let open = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [swallowing.local_addr().unwrap(), open.local_addr().unwrap()];
+        let began = Instant::now();
+        let reached = to_address(addresses.as_slice(), "node-1:10250").await.unwrap();
+        assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
+        let took = began.elapsed();
+        assert!(took >= FALLBACK_DELAY && took < DIAL_TIMEOUT / 10, "{took:?}");
+    }
+
+    #[test]
+    fn addresses_share_the_time() {
+        let seconds = Duration::from_secs;
+        assert_eq!(share(seconds(30), 1), seconds(30));
+        assert_eq!(share(seconds(30), 3), seconds(10));
+        assert_eq!(share(seconds(30), 100), ADDRESS_TIMEOUT_MIN);
+        assert_eq!(share(seconds(1), 2), seconds(1));
     }
 }

@@ -1,6 +1,7 @@
 //! After the last container has ended: volumes go, the object goes when it is to be deleted, and then everything else.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use component_base::tasks;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,6 +14,12 @@ use crate::pod::container_logs::{self, Owner};
 use crate::pod::{Shared, container, spec};
 use crate::volumes::VolumeError;
 
+/// How long until a step that failed is tried again, at first, and at most: volumes as upstream, since a driver that is away for
+/// long is told nothing new by questions of every second.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+const UNMOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
+
 /// In this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
@@ -21,6 +28,14 @@ pub(super) enum Step {
     Volumes,
     Object,
     Runtime,
+}
+
+impl Step {
+    /// How long to wait after having failed this many times before.
+    fn wait(self, failures: u32) -> Duration {
+        let max = if self == Step::Volumes { UNMOUNT_RETRY_MAX } else { RETRY_MAX };
+        (RETRY_FIRST * 2_u32.pow(failures.min(8))).min(max)
+    }
 }
 
 /// The step that keeps a pod from being taken away.
@@ -49,6 +64,8 @@ pub(super) struct Finish {
     object: bool,
     runtime: bool,
     busy: bool,
+    /// How often the step that is next has failed.
+    failures: u32,
 }
 
 impl Finish {
@@ -58,14 +75,17 @@ impl Finish {
 
     pub fn take(&mut self, step: Step, result: Result<(), FinishError>) {
         self.busy = false;
-        match result {
-            Ok(()) => match step {
-                Step::Claims => self.claims = true,
-                Step::Volumes => self.volumes = true,
-                Step::Object => self.object = true,
-                Step::Runtime => self.runtime = true,
-            },
-            Err(error) => tracing::warn!(?step, %error, "cannot clean up pod; retrying"),
+        if let Err(error) = result {
+            self.failures += 1;
+            tracing::warn!(?step, %error, "cannot clean up pod; retrying");
+            return;
+        }
+        self.failures = 0;
+        match step {
+            Step::Claims => self.claims = true,
+            Step::Volumes => self.volumes = true,
+            Step::Object => self.object = true,
+            Step::Runtime => self.runtime = true,
         }
     }
 }
@@ -99,10 +119,11 @@ impl Worker {
 
     fn step_of(&mut self, step: Step, work: impl Future<Output = Result<(), FinishError>> + Send + 'static) {
         self.finish.busy = true;
+        let wait = step.wait(self.finish.failures);
         self.jobs.spawn(tasks::boxed(async move {
             let result = work.await;
             if result.is_err() {
-                tokio::time::sleep(super::RUNTIME_RETRY).await;
+                tokio::time::sleep(wait).await;
             }
             Done::Finished(step, result)
         }));
@@ -172,5 +193,23 @@ fn remove(folder: &Path) -> Result<(), FinishError> {
             Err(FinishError::Remove { path: folder.to_path_buf(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_fails_waits_longer_each_time() {
+        let waits = |step: Step| [0, 1, 4, 5, 8, 90].map(|failures| step.wait(failures).as_millis());
+        assert_eq!(waits(Step::Volumes), [500, 1_000, 8_000, 16_000, 122_000, 122_000]);
+        assert_eq!(waits(Step::Claims), [500, 1_000, 8_000, 10_000, 10_000, 10_000]);
+        let mut finish = Finish::default();
+        finish.take(Step::Volumes, Err(FinishError::Volumes(VolumeError::GivenUp)));
+        finish.take(Step::Volumes, Err(FinishError::Volumes(VolumeError::GivenUp)));
+        assert_eq!((finish.failures, finish.volumes), (2, false));
+        finish.take(Step::Volumes, Ok(()));
+        assert_eq!((finish.failures, finish.volumes), (0, true));
     }
 }
