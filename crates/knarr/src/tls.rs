@@ -1,5 +1,7 @@
 //! Flags about TLS that the components with a secure port share.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use kube_apiserver::pki::{MinVersion, NamedPair, TlsSettings};
 
@@ -30,6 +32,12 @@ pub fn named_pair(text: &str) -> anyhow::Result<NamedPair> {
     let pair = crate::secure::read_pair(certificate.trim().as_ref(), key.trim().as_ref())?;
     let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     Ok(NamedPair { pair, names })
+}
+
+/// The files that such a text names.
+pub fn files(text: &str) -> impl Iterator<Item = PathBuf> {
+    let files = text.split_once(':').map_or(text, |(files, _)| files);
+    files.split(',').map(|file| file.trim().into())
 }
 
 #[cfg(test)]

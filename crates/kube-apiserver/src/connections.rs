@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::body::Sent;
 use crate::edge::Edge;
 use crate::leaving;
-use crate::pki::ClientAuthorities;
+use crate::pki::{Handshake, ShownChain};
 use crate::respond::Reply;
 use crate::serve::{Peer, serve};
 
@@ -29,14 +29,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const STREAMS_MAX: u32 = 1000;
 const CONNECTIONS_MAX: u32 = 16_384;
 
-pub async fn accept(
-    app: Arc<App>,
-    listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-    clients: Arc<ClientAuthorities>,
-) {
+pub async fn accept(app: Arc<App>, listener: TcpListener, handshake: Arc<Handshake>) {
     let shutdown = app.leaving.closing();
-    let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX as usize));
     let server = Arc::new(server());
     loop {
@@ -57,12 +51,12 @@ pub async fn accept(
             continue;
         };
         let stopping = shutdown.clone();
-        let (app, acceptor, clients, server) = (app.clone(), acceptor.clone(), clients.clone(), server.clone());
+        let (app, handshake, server) = (app.clone(), handshake.clone(), server.clone());
         tasks::spawn(async move {
             let _place = place;
             // Who has not even said who it is has asked for nothing yet: that is not waited for.
-            let shaken = stopping.run_until_cancelled(handshake(stream, address, &acceptor, &clients, &app)).await;
-            let Some(Some((stream, peer))) = shaken else { return };
+            let shaken = stopping.run_until_cancelled(shake_hands(stream, address, &handshake, &app)).await;
+            let Some(Some((stream, shown))) = shaken else { return };
             // Cancelled where this connection is to take no more requests.
             let last = stopping.child_token();
             let goaway = last.clone();
@@ -71,7 +65,9 @@ pub async fn accept(
                 if turned_away || app.edge.goes_away(request.version(), rand::random::<f64>) {
                     goaway.cancel();
                 }
-                let (app, peer) = (app.clone(), peer.clone());
+                let app = app.clone();
+                let certificate = shown.certificate(handshake.clients(), app.clock.now());
+                let peer = Peer { address: Some(address), certificate, identity: None };
                 async move {
                     if turned_away {
                         return Ok::<_, Infallible>(leaving::refusal());
@@ -131,15 +127,15 @@ fn server() -> Builder<TokioExecutor> {
     server
 }
 
-async fn handshake(
+async fn shake_hands(
     stream: TcpStream,
     address: SocketAddr,
-    acceptor: &TlsAcceptor,
-    clients: &ClientAuthorities,
+    handshake: &Handshake,
     app: &App,
-) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
+) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, ShownChain)> {
     // Small answers must not wait for more to send.
     stream.set_nodelay(true).ok()?;
+    let acceptor = TlsAcceptor::from(handshake.tls());
     let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -153,6 +149,6 @@ async fn handshake(
         }
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
-    let certificate = clients.identify(chain, app.clock.now()).map(Arc::new);
-    Some((stream, Peer { address: Some(address), certificate, identity: None }))
+    let shown = ShownChain::new(chain, handshake.clients().load_full(), app.clock.now());
+    Some((stream, shown))
 }

@@ -26,6 +26,7 @@ pub struct Serving {
     pub address: SocketAddr,
     pub app: Arc<App>,
     pub certificate: Arc<pki::ServingCertificate>,
+    pub handshake: Arc<pki::Handshake>,
     pub accepting: JoinHandle<()>,
     pub announcing: Option<JoinHandle<()>>,
 }
@@ -46,8 +47,8 @@ pub async fn serve(
     let leaving = shutdown;
     let shutdown = delayed(&leaving, config.options.shutdown_delay);
     let certificate = Arc::new(pki::ServingCertificate::with_named(&credentials.serving, &credentials.named)?);
-    let clients = Arc::new(credentials.client_authorities()?);
-    let tls = Arc::new(pki::server_config(certificate.clone(), &clients, &config.options.tls)?);
+    let clients = credentials.client_authorities()?;
+    let handshake = Arc::new(pki::Handshake::new(certificate.clone(), clients, &config.options.tls)?);
 
     let wanted = SocketAddr::new(config.bind_address, config.https_port);
     let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
@@ -68,8 +69,8 @@ pub async fn serve(
     tasks::spawn(encryption::keep_rewriting(app.clone(), shutdown.clone()));
     app.health.bootstrapped.store(true, Ordering::Release);
 
-    let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients));
-    Ok(Serving { address, app, certificate, accepting, announcing })
+    let accepting = tasks::spawn(connections::accept(app.clone(), listener, handshake.clone()));
+    Ok(Serving { address, app, certificate, handshake, accepting, announcing })
 }
 
 /// Ends a while after the server was told to: load balancers that read `/readyz` send nothing new by then.

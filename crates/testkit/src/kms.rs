@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use kms::v2::key_management_service_server::{KeyManagementService, KeyManagementServiceServer};
 use kms::v2::{DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse};
 use parking_lot::Mutex;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
+
+use crate::socket::Serving;
 
 const ANNOTATION: &str = "version.kms.example.com";
 
@@ -49,12 +49,7 @@ struct State {
 pub struct KmsPlugin {
     state: Arc<State>,
     socket: PathBuf,
-    running: Option<Running>,
-}
-
-struct Running {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    running: Option<Serving>,
 }
 
 impl KmsPlugin {
@@ -88,48 +83,14 @@ impl KmsPlugin {
 
     /// Its process ends: connections break, and nobody listens any more.
     pub fn down(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            drop(running.stop.take());
-            if let Some(thread) = running.thread.take() {
-                thread.join().expect("the plugin does not panic");
-            }
-        }
-        let _ = std::fs::remove_file(&self.socket);
+        self.running = None;
     }
 
     pub fn up(&mut self) -> anyhow::Result<()> {
         self.down();
-        let listener = std::os::unix::net::UnixListener::bind(&self.socket)
-            .with_context(|| format!("listen on {}", self.socket.display()))?;
-        listener.set_nonblocking(true)?;
-        let (stop, stopped) = oneshot::channel::<()>();
         let service = KeyManagementServiceServer::from_arc(Arc::new(Service(self.state.clone())));
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let listener = UnixListener::from_std(listener).expect("a listener");
-                let incoming = futures::stream::unfold(listener, |listener| async {
-                    let accepted = listener.accept().await.map(|(stream, _)| stream);
-                    Some((accepted, listener))
-                });
-                let serving = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
-                tokio::select! {
-                    served = serving => served.expect("the plugin serves"),
-                    // The sender is dropped to stop it.
-                    _ = stopped => {}
-                }
-            });
-            // Whatever still waits to answer does not hold up the test.
-            runtime.shutdown_background();
-        });
-        self.running = Some(Running { stop: Some(stop), thread: Some(thread) });
+        self.running = Some(Serving::start(&self.socket, Server::builder().add_service(service))?);
         Ok(())
-    }
-}
-
-impl Drop for KmsPlugin {
-    fn drop(&mut self) {
-        self.down();
     }
 }
 

@@ -19,6 +19,8 @@ pub mod attack;
 pub mod server;
 pub mod session;
 pub mod side_by_side;
+pub mod signer;
+mod socket;
 pub mod vm;
 pub mod watch;
 
@@ -35,5 +37,6 @@ pub use kubectl::Kubectl;
 pub use local_cluster::LocalCluster;
 pub use machine::Machine;
 pub use server::{Options, Server};
+pub use signer::Signer;
 pub use vm::Vm;
 pub use watch::Watch;

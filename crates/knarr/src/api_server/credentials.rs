@@ -76,6 +76,23 @@ impl Flags {
         flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
+    /// The files whose changes are taken over while the server runs.
+    pub fn followed_files(&self) -> Vec<PathBuf> {
+        let files = [
+            &self.tls_cert_file,
+            &self.tls_private_key_file,
+            &self.client_ca_file,
+            &self.requestheader_client_ca_file,
+            &self.kubelet_client_certificate,
+            &self.kubelet_client_key,
+            &self.kubelet_certificate_authority,
+            &self.proxy_client_cert_file,
+            &self.proxy_client_key_file,
+        ];
+        let named = self.tls_sni_cert_key.iter().flat_map(|text| crate::tls::files(text));
+        files.into_iter().flatten().cloned().chain(named).collect()
+    }
+
     /// Where tokens are signed, where not here.
     pub fn signing_endpoint(&self) -> anyhow::Result<Option<PathBuf>> {
         let Some(endpoint) = self.service_account_signing_endpoint.as_deref().filter(|text| !text.is_empty()) else {

@@ -157,9 +157,10 @@ impl Flags {
             bail!("--service-cluster-ip-range: dual-stack Services are not supported: set one range");
         };
         let credentials = self.credentials.clone();
+        let files = credentials.followed_files();
         let read = move || credentials.read().map_err(|error| format!("{error:#}").into());
         Ok(kube_apiserver::Config {
-            credentials: Credentials::External(ExternalCredentials::new(read)),
+            credentials: Credentials::External(ExternalCredentials::new(read, files)),
             bind_address: self.bind_address,
             https_port: self.secure_port,
             advertise_address: self.advertise_address,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures::stream::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
-use super::objects;
+use super::{objects, trusted};
 use crate::app::App;
 use crate::authn::{FrontProxy, token_use};
 use crate::call::Call;
@@ -26,10 +27,15 @@ pub async fn create(app: &Arc<App>, credentials: &Credentials, proxy: &FrontProx
         objects(&app.settings.gates).into_iter().partition(|object| object["kind"] == "Namespace");
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
-    ensure_all(app, vec![service_cidr(app), authentication(credentials, proxy)]).await?;
+    ensure_all(app, vec![service_cidr(app), trusted::object(credentials, proxy)]).await?;
     say_ready(app).await?;
     ensure_all(app, vec![service(app)]).await?;
     ensure_all(app, token_tracking(app).into_iter().collect()).await
+}
+
+/// Tells aggregated API servers and kubelets of CAs that changed.
+pub async fn publish_trusted(app: &Arc<App>, credentials: &Credentials, proxy: &FrontProxy) -> Result<(), Status> {
+    ensure(app, trusted::object(credentials, proxy)).await
 }
 
 const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
@@ -70,7 +76,8 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
             outcome => return outcome.map(|_| ()),
         }
     }
-    let update = |current: &Value| Ok(repaired(current, &wanted));
+    let now = app.clock.now();
+    let update = |current: &Value| Ok(repaired(current, &wanted, now));
     write::update(
         Update {
             call: &call,
@@ -88,7 +95,7 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
 }
 
 /// Roles keep what operators added and get back what they miss; addresses of this server are put in place.
-fn repaired(current: &Value, wanted: &Value) -> Value {
+fn repaired(current: &Value, wanted: &Value, now: Timestamp) -> Value {
     let mut next = current.clone();
     match wanted["kind"].as_str().unwrap_or("") {
         "ClusterRole" | "Role" if current.annotation(AUTOUPDATE) == Some("true") => {
@@ -103,6 +110,12 @@ fn repaired(current: &Value, wanted: &Value) -> Value {
             next["ports"] = wanted["ports"].clone();
         }
         "FlowSchema" | "PriorityLevelConfiguration" => return crate::flowcontrol::maintained(current, wanted),
+        "ConfigMap" if wanted.name() == trusted::NAME => {
+            for (field, text) in wanted["data"].as_object().into_iter().flatten() {
+                let known = current["data"][field].as_str().unwrap_or_default();
+                next["data"][field] = trusted::combined(field, known, text.as_str().unwrap_or_default(), now).into();
+            }
+        }
         // Others may have added to it, as signatures are to `cluster-info`.
         "ConfigMap" => {
             for (name, text) in wanted["data"].as_object().into_iter().flatten() {
@@ -175,28 +188,4 @@ async fn say_ready(app: &Arc<App>) -> Result<(), Status> {
         Ok(next)
     };
     write::update(update, change).await.map(|_| ())
-}
-
-/// Where aggregated API servers and kubelets learn whom to believe.
-fn authentication(credentials: &Credentials, proxy: &FrontProxy) -> Value {
-    let mut data = serde_json::Map::new();
-    if let Some(authority) = &credentials.client_ca {
-        data.insert("client-ca-file".into(), authority.as_str().into());
-    }
-    if let Some(authority) = &credentials.front_proxy_ca {
-        let list = |names: &[String]| json!(names).to_string();
-        data.extend([
-            ("requestheader-client-ca-file".into(), authority.as_str().into()),
-            ("requestheader-allowed-names".into(), list(&proxy.allowed_names).into()),
-            ("requestheader-username-headers".into(), list(&proxy.user_headers).into()),
-            ("requestheader-group-headers".into(), list(&proxy.group_headers).into()),
-            ("requestheader-extra-headers-prefix".into(), list(&proxy.extra_prefixes).into()),
-            ("requestheader-uid-headers".into(), list(&proxy.uid_headers).into()),
-        ]);
-    }
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-        "data": data,
-    })
 }

@@ -5,11 +5,12 @@
 mod create;
 pub mod endpoints;
 mod gated;
+mod trusted;
 
 use component_base::features::Gates;
 use serde_json::{Value, json};
 
-pub use create::{create, ensure};
+pub use create::{create, ensure, publish_trusted};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const SCHEDULING: &str = "scheduling.k8s.io/v1";

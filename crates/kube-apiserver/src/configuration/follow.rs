@@ -1,6 +1,7 @@
 //! Reads a configuration file again when it changes. A file that is wrong changes nothing: the old one stays in use, and
 //! the log, the metrics and `/readyz?verbose` say so.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +63,7 @@ pub async fn follow<F: Future<Output = Applied>>(
     shutdown: CancellationToken,
 ) {
     reloads.in_use(&followed.text);
-    let changes = Changes::of(&followed.path);
+    let changes = Changes::of([followed.path.as_path()]);
     // It may have changed before it was watched.
     let mut wait = Duration::ZERO;
     loop {
@@ -98,42 +99,49 @@ pub async fn follow<F: Future<Output = Applied>>(
     }
 }
 
-/// Tells when a file may have changed.
-struct Changes(Option<inotify::Watcher>);
+/// Tells when files may have changed.
+pub(crate) struct Changes(Option<inotify::Watcher>);
 
 impl Changes {
-    /// The folder is watched: most programs put another file in the place of the old one. A file that is written in place counts
+    /// Their folders are watched: most programs put another file in the place of the old one. A file that is written in place counts
     /// once it is closed, so that half of it is not read.
-    fn of(path: &Path) -> Changes {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Changes {
+        let folders: BTreeSet<&Path> = paths.into_iter().map(folder_of).collect();
         let watch = || {
             let watcher = inotify::Watcher::new()?;
-            watcher.add(folder, inotify::What::CLOSE_WRITE | inotify::What::MOVED_TO)?;
+            for folder in &folders {
+                watcher.add(folder, inotify::What::CLOSE_WRITE | inotify::What::MOVED_TO)?;
+            }
             Ok::<_, std::io::Error>(watcher)
         };
         let watcher = watch().inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "cannot watch configuration; reading it every second");
+            tracing::warn!(?folders, %error, "cannot watch files; reading them every second");
         });
         Changes(watcher.ok())
     }
 
-    fn look_every(&self) -> Duration {
+    /// How long to wait where nothing happens.
+    pub(crate) fn look_every(&self) -> Duration {
         if self.0.is_some() { LOOK_EVERY } else { LOOK_OFTEN }
     }
 
-    /// Until something happened in the folder, or that time has passed.
-    async fn wait(&self, longest: Duration) {
+    /// Until something happened in the folders, or that time has passed.
+    pub(crate) async fn wait(&self, longest: Duration) {
         let Some(watcher) = &self.0 else { return tokio::time::sleep(longest).await };
         tokio::select! {
             changed = watcher.changed() => {
                 if let Err(error) = changed {
-                    tracing::warn!(%error, "cannot watch configuration");
+                    tracing::warn!(%error, "cannot watch files");
                     tokio::time::sleep(LOOK_OFTEN).await;
                 }
             }
             () = tokio::time::sleep(longest) => {}
         }
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Reloads {

@@ -13,6 +13,7 @@ use machinery::codec;
 use machinery::field::Errors;
 use serde_json::Value;
 
+pub(crate) use follow::Changes;
 pub use follow::{Applied, follow, hash};
 pub use follow::{Follow, Reloads};
 pub use shape::Shape;

@@ -28,9 +28,10 @@ pub use files::write as write_file;
 pub use files::write_private as write_private_file;
 pub use kubeconfig::kubeconfig;
 pub use leaves::{KUBELET_CLIENT, Leaf};
-pub use peer::PeerCertificate;
-pub use peer::{ClientAuthorities, Signer};
+pub(crate) use peer::ShownChain;
+pub use peer::{ClientAuthorities, PeerCertificate, Signer};
 pub(crate) use renewal::renewal_task;
+pub(crate) use serving::Handshake;
 pub use serving::{ServingCertificate, server_config};
 pub use tls::{MinVersion, NamedPair, TlsSettingError, TlsSettings};
 

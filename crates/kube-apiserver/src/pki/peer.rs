@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use rustls::crypto::ring as tls_ring;
 use rustls::pki_types::pem::PemObject;
@@ -67,7 +69,7 @@ impl ClientAuthorities {
     }
 
     /// Judges the chain a connection ended up with, leaf first; `None` where the client showed nothing.
-    /// Call this once per connection: it checks signatures.
+    /// It checks signatures, so `ShownChain` remembers the result.
     pub fn identify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Option<PeerCertificate> {
         let (leaf, intermediates) = chain.split_first()?;
         let seconds = std::time::Duration::from_secs(now.as_second().max(0).unsigned_abs());
@@ -81,6 +83,40 @@ impl ClientAuthorities {
             () => Signer::Unknown,
         };
         Some(read(leaf, signer))
+    }
+}
+
+/// What a client showed on its connection, which may outlive the CAs that counted at its handshake: as upstream, each request is
+/// judged by those that count now.
+pub struct ShownChain {
+    chain: Vec<CertificateDer<'static>>,
+    judged: Mutex<Judged>,
+}
+
+/// By which CAs, and as what.
+type Judged = (Arc<ClientAuthorities>, Option<Arc<PeerCertificate>>);
+
+impl ShownChain {
+    pub(crate) fn new(chain: &[CertificateDer<'_>], by: Arc<ClientAuthorities>, now: Timestamp) -> ShownChain {
+        let certificate = by.identify(chain, now).map(Arc::new);
+        let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        ShownChain { chain, judged: Mutex::new((by, certificate)) }
+    }
+
+    pub(crate) fn certificate(
+        &self,
+        current: &ArcSwap<ClientAuthorities>,
+        now: Timestamp,
+    ) -> Option<Arc<PeerCertificate>> {
+        if self.chain.is_empty() {
+            return None;
+        }
+        let mut judged = self.judged.lock();
+        let current = current.load();
+        if !Arc::ptr_eq(&judged.0, &current) {
+            *judged = (current.clone(), current.identify(&self.chain, now).map(Arc::new));
+        }
+        judged.1.clone()
     }
 }
 

@@ -74,6 +74,40 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
+/// How connections begin: the TLS settings of new ones, and the CAs that judge the client certificates of all. Both change together.
+pub struct Handshake {
+    serving: Arc<ServingCertificate>,
+    settings: TlsSettings,
+    tls: ArcSwap<ServerConfig>,
+    clients: ArcSwap<ClientAuthorities>,
+}
+
+impl Handshake {
+    pub(crate) fn new(
+        serving: Arc<ServingCertificate>,
+        clients: ClientAuthorities,
+        settings: &TlsSettings,
+    ) -> Result<Handshake, Error> {
+        let tls = ArcSwap::from_pointee(server_config(serving.clone(), &clients, settings)?);
+        Ok(Handshake { serving, settings: settings.clone(), tls, clients: ArcSwap::from_pointee(clients) })
+    }
+
+    /// Other CAs count from the next request on. New connections also name them to clients that choose a certificate by it.
+    pub(crate) fn believe(&self, clients: ClientAuthorities) -> Result<(), Error> {
+        self.tls.store(Arc::new(server_config(self.serving.clone(), &clients, &self.settings)?));
+        self.clients.store(Arc::new(clients));
+        Ok(())
+    }
+
+    pub(crate) fn tls(&self) -> Arc<ServerConfig> {
+        self.tls.load_full()
+    }
+
+    pub(crate) fn clients(&self) -> &ArcSwap<ClientAuthorities> {
+        &self.clients
+    }
+}
+
 /// TLS 1.2 and 1.3 unless told otherwise, HTTP/2 preferred, sessions resumed without state on the server, client certificates
 /// welcome.
 pub fn server_config(

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use machinery::codec::protobuf;
+use serde_json::Value;
 
 /// What `--storage-media-type` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,15 +14,6 @@ pub enum StorageMedia {
 
 /// Upstream has JSON for these, whatever the flag says.
 const ALWAYS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Head {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-}
 
 impl StorageMedia {
     pub fn name(self) -> &'static str {
@@ -40,19 +32,24 @@ impl StorageMedia {
     }
 }
 
+/// The bytes that upstream would store, with fields in the order of their numbers: a server of upstream's that writes the object as it is
+/// finds no difference.
 fn as_protobuf(value: &[u8]) -> Option<Vec<u8>> {
-    let head: Head = serde_json::from_slice(value).ok()?;
-    let (group, version) = head.api_version.split_once('/').unwrap_or(("", &head.api_version));
+    let object: Value = serde_json::from_slice(value).ok()?;
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     if ALWAYS_JSON.contains(&group) {
         return None;
     }
-    let shape = api::schema::type_named(group, version, &head.kind)?;
+    let shape = api::schema::type_named(group, version, text("kind"))?;
     if !api::schema::field_numbers().cover(shape) {
         return None;
     }
-    let made = protobuf::transcode_object(value, &head.api_version, &head.kind, shape, api::schema::field_numbers());
-    made.inspect_err(|error| tracing::warn!(kind = head.kind, %error, "cannot store object as protobuf; storing JSON"))
-        .ok()
+    let made = protobuf::encode_object(&object, shape, api::schema::field_numbers());
+    made.inspect_err(
+        |error| tracing::warn!(kind = text("kind"), %error, "cannot store object as protobuf; storing JSON"),
+    )
+    .ok()
 }
 
 #[cfg(test)]
@@ -82,13 +79,14 @@ mod tests {
         let mut kinds = 0;
         for kind in api::KINDS.iter().filter(|kind| !kind.storage.is_empty() && kind.convert.is_none()) {
             let (api_version, name) = (kind.api_version(), kind.kind);
-            let object = serde_json::json!({
+            let mut object = serde_json::json!({
                 "kind": name, "apiVersion": api_version,
                 "metadata": {
                     "name": "n", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z", "labels": {"a": "b"},
                     "annotations": {"c": ""}, "finalizers": ["x.io/y"], "generation": 3,
                 },
             });
+            (kind.defaults)(&mut object);
             let text = machinery::codec::encode(&object);
             let stored = StorageMedia::Protobuf.encode(text.into());
             if !stored.starts_with(b"k8s\0") {

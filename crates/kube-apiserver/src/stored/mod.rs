@@ -104,7 +104,7 @@ fn event(event: Event) -> Event {
 fn readable(key: &str, value: Bytes) -> Bytes {
     if value.starts_with(PROTOBUF) {
         return match from_protobuf(&value) {
-            Ok(object) => codec::encode(&object).into(),
+            Ok(object) => codec::encode_stored(&object).into(),
             Err(error) => {
                 tracing::debug!(key, %error, "cannot decode stored protobuf value");
                 value
@@ -142,7 +142,16 @@ fn from_protobuf(value: &[u8]) -> Result<Value, Unreadable> {
     let shape = api::schema::type_named(group, version, envelope.kind).ok_or_else(unknown)?;
     let mut object = envelope.decode(shape, api::schema::field_numbers())?;
     conform(&mut object, shape, &mut Problems::default()).map_err(|error| Unreadable::Shape(error.to_string()))?;
+    // Of servers before v1.20, which still wrote it. Nobody is shown it any more.
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("selfLink");
+    }
     let known = api::every_kind().find(|kind| (kind.group, kind.version, kind.kind) == (group, version, envelope.kind));
+    // As upstream does with whatever it reads: protobuf has no kind of a claim within a StatefulSet, and an older server had no
+    // default for a field that it did not know.
+    if let Some(kind) = known {
+        (kind.defaults)(&mut object);
+    }
     Ok(match known.and_then(|kind| kind.convert.as_ref()) {
         Some(convert) => (convert.to_storage)(object),
         None => object,
@@ -194,6 +203,22 @@ mod tests {
         assert_eq!(found, map);
     }
 
+    /// The store gives the revision, whatever the value says, and a link to itself is not shown.
+    #[test]
+    fn a_revision_in_a_value_does_not_count() {
+        let map = json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "selfLink": "/api/v1/c"},
+        });
+        let shape = api::schema::type_named("", "v1", "ConfigMap").unwrap();
+        let bytes = protobuf::encode_object(&map, shape, api::schema::field_numbers()).unwrap();
+        let found = read("/registry/configmaps/n/c", bytes);
+        assert_eq!(
+            (&found["metadata"]["resourceVersion"], &found["metadata"]["selfLink"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
     /// As etcd holds it after upstream's `kubectl create service nodeport`.
     #[test]
     fn a_service_keeps_its_addresses_and_ports() {
@@ -202,6 +227,7 @@ mod tests {
             "spec": {
                 "ports": [{"name": "80", "protocol": "TCP", "port": 80, "targetPort": "web", "nodePort": 31000}],
                 "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "type": "NodePort", "sessionAffinity": "None",
+                "externalTrafficPolicy": "Cluster", "internalTrafficPolicy": "Cluster",
             },
             "status": {"loadBalancer": {}},
         });
@@ -209,6 +235,22 @@ mod tests {
         let bytes = protobuf::encode_object(&service, shape, api::schema::field_numbers()).unwrap();
         let found = read("/registry/services/specs/n/s", bytes);
         assert_eq!(found["spec"], service["spec"]);
+    }
+
+    /// The message of a claim has no place for its kind, and a write would be refused as a change of what cannot be changed.
+    #[test]
+    fn claims_of_a_stateful_set_keep_their_kind() {
+        let set = json!({
+            "kind": "StatefulSet", "apiVersion": "apps/v1", "metadata": {"name": "s", "namespace": "n"},
+            "spec": {"volumeClaimTemplates": [
+                {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "d"}, "status": {"phase": "Pending"}},
+            ]},
+        });
+        let shape = api::schema::type_named("apps", "v1", "StatefulSet").unwrap();
+        let bytes = protobuf::encode_object(&set, shape, api::schema::field_numbers()).unwrap();
+        let found = read("/registry/statefulsets/n/s", bytes);
+        let claim = &found["spec"]["volumeClaimTemplates"][0];
+        assert_eq!((&claim["kind"], &claim["apiVersion"]), (&json!("PersistentVolumeClaim"), &json!("v1")));
     }
 
     #[test]
