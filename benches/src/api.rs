@@ -5,6 +5,7 @@ mod encryption;
 mod policies;
 mod reads;
 mod watches;
+mod webhooks;
 mod writes;
 
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use crate::report::{self, Better};
 use crate::{process, upstream};
 
 const PODS: usize = 10_000;
-const PARTS: [&str; 10] =
-    ["start", "create", "encryption", "policies", "change", "get", "list", "watch", "patch", "whole"];
+const PARTS: [&str; 11] =
+    ["start", "create", "encryption", "policies", "webhooks", "change", "get", "list", "watch", "patch", "whole"];
 
 pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -38,6 +39,9 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("policies") {
         policies::costs().await?;
+    }
+    if wanted("webhooks") {
+        webhooks::costs().await?;
     }
     if wanted("patch") {
         writes::patches(&ready_server().await?).await?;

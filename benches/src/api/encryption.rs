@@ -1,6 +1,9 @@
-//! What a write costs when its value is encrypted, by each provider that has its keys in the file, beside one that is not.
+//! What a write costs when its value is encrypted, by each provider that has its keys in the file and by a KMS plugin, beside one that
+//! is not.
 
 use std::time::Duration;
+
+use testkit::KmsPlugin;
 
 use crate::load::{Bounds, Protocol};
 use crate::report;
@@ -15,9 +18,13 @@ const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
 pub async fn costs() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    for provider in ["none", "aescbc", "aesgcm", "secretbox"] {
+    let plugin = KmsPlugin::start(&folder.path().join("kms.sock"))?;
+    for provider in ["none", "aescbc", "aesgcm", "secretbox", "kms"] {
         let file = folder.path().join(format!("{provider}.yaml"));
-        let keys = format!("{{{provider}: {{keys: [{{name: key1, secret: {SECRET}}}]}}}}");
+        let keys = match provider {
+            "kms" => format!("{{kms: {{apiVersion: v2, name: bench, endpoint: '{}'}}}}", plugin.endpoint()),
+            _ => format!("{{{provider}: {{keys: [{{name: key1, secret: {SECRET}}}]}}}}"),
+        };
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [pods]\n  providers: [{keys}]\n"
         );
