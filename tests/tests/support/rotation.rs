@@ -34,8 +34,11 @@ pub struct Worker {
 
 pub struct Load {
     stop: Arc<AtomicBool>,
-    workers: Vec<(&'static str, Arc<AtomicUsize>, tokio::task::JoinHandle<Vec<String>>)>,
+    workers: Vec<Begun>,
 }
+
+/// A worker's name, how many rounds it has done, and what failed in them.
+type Begun = (&'static str, Arc<AtomicUsize>, tokio::task::JoinHandle<Vec<String>>);
 
 impl Load {
     pub fn start(runtime: &tokio::runtime::Runtime, workers: Vec<Worker>) -> Load {

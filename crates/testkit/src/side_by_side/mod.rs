@@ -31,8 +31,10 @@ use crate::Server;
 /// How a recording is made.
 const HOW: &str = "UPDATE=1 KNARR_REAL_KUBECTL=/path/to/kubectl cargo test -p tests --test side_by_side";
 
+/// What commands use, and the environment that the recordings were made in.
 const HELPERS: &str = r#"eventually() { for _ in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
 unset KUBERNETES_MASTER EDITOR KUBE_EDITOR VISUAL
+export TERM=xterm PYTHONUNBUFFERED=1
 "#;
 
 /// Every service gets an address of the same width, so that tables have the same columns.
