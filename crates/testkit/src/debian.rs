@@ -57,8 +57,9 @@ mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
 mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
 read_only "$CARGO_HOME" "$CARGO_HOME"
 read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
-# Where this machine is such a Debian itself, the toolchain is a mount of its own.
+# Where this machine is such a Debian itself, the toolchain and the packages are mounts of their own.
 read_only "$SYSROOT" "$SYSROOT"
+read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
 # What runs these tests is built already, too.
 if runner="$(command -v cargo-nextest)"; then
   mkdir -p "$OWN/tools/bin"
