@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
@@ -26,6 +27,21 @@ impl AsyncFile {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
         Ok(AsyncFile(watch(fd)?))
+    }
+
+    /// What is there at this moment, whether tokio has heard of it yet or not; nothing where there is nothing.
+    fn read_now(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        loop {
+            match rustix::io::read(self.0.get_ref(), buffer.initialize_unfilled()) {
+                Ok(length) => {
+                    buffer.advance(length);
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::IO) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// A second handle to the same terminal.
@@ -131,8 +147,35 @@ impl AsyncRead for Shown {
     ) -> Poll<io::Result<()>> {
         // What is there already is shown first.
         match Pin::new(&mut self.file).poll_read(context, buffer) {
-            Poll::Pending => self.ended.as_mut().poll(context).map(Ok),
+            Poll::Pending => {
+                ready!(self.ended.as_mut().poll(context));
+                Poll::Ready(self.file.read_now(buffer))
+            }
             read => read,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// Written after the session began, so that tokio has not heard of it when the input ends.
+    #[tokio::test]
+    async fn what_was_written_before_the_end_is_shown() {
+        for _ in 0..50 {
+            let (output, mut container) = std::io::pipe().unwrap();
+            let ended = CancellationToken::new();
+            let mut shown = Shown::new(AsyncFile::new(output.into()).unwrap(), &ended);
+            container.write_all(b"answer").unwrap();
+            ended.cancel();
+            let mut text = String::new();
+            shown.read_to_string(&mut text).await.unwrap();
+            assert_eq!(text, "answer");
         }
     }
 }
