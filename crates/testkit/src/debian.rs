@@ -61,10 +61,13 @@ read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
 read_only "$SYSROOT" "$SYSROOT"
 read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
 # What runs these tests is built already, too.
-if runner="$(command -v cargo-nextest)"; then
-  mkdir -p "$OWN/tools/bin"
-  cp "$runner" "$OWN/tools/bin/"
-fi
+for runner in "$(command -v cargo-nextest)" "$CHECKOUT/target/tools/bin/cargo-nextest"; do
+  if [ -x "$runner" ]; then
+    mkdir -p "$OWN/tools/bin"
+    cp "$runner" "$OWN/tools/bin/"
+    break
+  fi
+done
 # No meter where nobody looks.
 printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;
