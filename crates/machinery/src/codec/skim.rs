@@ -2,6 +2,8 @@
 //! words of many thousand. Whatever is unusual is not decided here but answered with nothing, and its reader decodes it instead;
 //! what is passed over is JSON all the same.
 
+use std::borrow::Cow;
+
 use super::plain::plain_len;
 
 /// Deeper values are left to decoders.
@@ -77,6 +79,52 @@ impl<'a> Skim<'a> {
     /// Whether the value at hand is an object or a list.
     pub fn is_nested(&self) -> bool {
         matches!(self.text.get(self.at), Some(b'{' | b'['))
+    }
+
+    /// Whether the value at hand is a string.
+    pub fn is_text(&self) -> bool {
+        self.text.get(self.at) == Some(&b'"')
+    }
+
+    /// Whether the value at hand was `null`, which is passed.
+    pub fn null(&mut self) -> bool {
+        self.skip_word(b"null").is_some()
+    }
+
+    pub fn boolean(&mut self) -> Option<bool> {
+        let is = self.skip_word(b"true").is_some();
+        (is || self.skip_word(b"false").is_some()).then_some(is)
+    }
+
+    /// An integer as it is usually written.
+    pub fn integer(&mut self) -> Option<i64> {
+        let start = self.at;
+        self.skip_number()?;
+        // Decoders take it for a number with a fraction.
+        let digits = str::from_utf8(&self.text[start..self.at]).ok().filter(|digits| *digits != "-0")?;
+        digits.parse().ok()
+    }
+
+    /// The string at hand, borrowed where the text has no escapes in it.
+    pub fn text(&mut self) -> Option<Cow<'a, str>> {
+        match self.text_bytes()? {
+            Cow::Borrowed(plain) => str::from_utf8(plain).ok().map(Cow::Borrowed),
+            Cow::Owned(decoded) => String::from_utf8(decoded).ok().map(Cow::Owned),
+        }
+    }
+
+    /// As `text`, for who only copies it.
+    pub fn text_bytes(&mut self) -> Option<Cow<'a, [u8]>> {
+        let start = self.at;
+        self.expect(b'"')?;
+        let plain = &self.text[self.at..][..plain_len(&self.text[self.at..])];
+        self.at += plain.len();
+        if self.next_is(b'"') {
+            return Some(Cow::Borrowed(plain));
+        }
+        self.skip_string()?;
+        let decoded: String = serde_json::from_slice(&self.text[start..self.at]).ok()?;
+        Some(Cow::Owned(decoded.into_bytes()))
     }
 
     /// The text of the value at hand, which is passed.
@@ -257,6 +305,46 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
         assert!(Skim::whole(deep.as_bytes(), Skim::skip).is_none());
         assert!(Skim::whole(b"\"\xff\"", Skim::skip).is_none());
+    }
+
+    #[test]
+    fn single_values_are_read_as_decoders_read_them() {
+        let texts = [
+            r#""""#,
+            r#""a b""#,
+            r#""ä\n\u00e4\"""#,
+            r#""\ud83d\udea2""#,
+            r#""\ud83d""#,
+            "\"a\nb\"",
+            "\"a",
+            "1",
+            "null",
+        ];
+        for text in texts {
+            let read = Skim::whole(text.as_bytes(), Skim::text).map(Cow::into_owned);
+            assert_eq!(read, serde_json::from_str::<String>(text).ok(), "{text}");
+        }
+        for text in [
+            "0",
+            "-7",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "9223372036854775808",
+            "1.0",
+            "1e3",
+            "01",
+            "-",
+            "\"1\"",
+            "-0",
+        ] {
+            let decoded = serde_json::from_str::<Value>(text).ok().and_then(|value| value.as_i64());
+            assert_eq!(Skim::whole(text.as_bytes(), Skim::integer), decoded, "{text}");
+        }
+        for text in ["true", "false", "tru", "null", "\"true\""] {
+            assert_eq!(Skim::whole(text.as_bytes(), Skim::boolean), serde_json::from_str(text).ok(), "{text}");
+        }
+        assert!(Skim::whole(b"null", |skim| skim.null().then_some(())).is_some());
+        assert!(Skim::whole(b"nul", |skim| skim.null().then_some(())).is_none());
     }
 
     #[test]

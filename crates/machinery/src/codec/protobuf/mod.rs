@@ -4,6 +4,7 @@
 mod decode;
 mod encode;
 mod numbers;
+mod skimmed;
 mod transcode;
 mod wire;
 

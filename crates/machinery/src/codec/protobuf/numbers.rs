@@ -34,9 +34,13 @@ pub(super) enum Form {
 #[derive(Default)]
 pub(super) struct Message {
     pub slots: Vec<Slot>,
-    /// All fields, those of inlined structs too, sorted by name.
+    /// All fields, those of inlined structs too.
     names: Vec<Named>,
+    /// Where in `names` a field stands, by the hash of its name; at least half of the places are `NOBODY`.
+    places: Box<[u16]>,
 }
+
+const NOBODY: u16 = u16::MAX;
 
 /// Where a field stands: the numbers of the inlined structs around it, and its own.
 pub(super) struct Named {
@@ -120,9 +124,31 @@ impl<'a> FieldNumbers<'a> {
 }
 
 impl Message {
-    pub fn named(&self, name: &str) -> Option<&Named> {
-        let at = self.names.binary_search_by(|known| known.name.as_ref().cmp(name)).ok()?;
-        self.names.get(at)
+    /// The field of that name. Every field of every object that is sent is looked up here.
+    pub fn named(&self, name: &[u8]) -> Option<&Named> {
+        let last = self.places.len().checked_sub(1)?;
+        let mut at = hash(name) & last;
+        loop {
+            // The place of nobody ends the search; there always is one.
+            let named = self.names.get(usize::from(self.places[at]))?;
+            if named.name.as_bytes() == name {
+                return Some(named);
+            }
+            at = (at + 1) & last;
+        }
+    }
+
+    fn index_names(&mut self) {
+        let mut places = vec![NOBODY; (self.names.len() * 2 + 1).next_power_of_two()];
+        let last = places.len() - 1;
+        for (index, named) in self.names.iter().enumerate() {
+            let mut at = hash(named.name.as_bytes()) & last;
+            while places[at] != NOBODY {
+                at = (at + 1) & last;
+            }
+            places[at] = u16::try_from(index).expect("a message has few fields");
+        }
+        self.places = places.into();
     }
 
     fn names<'m>(&'m self, names: &mut Vec<&'m str>) {
@@ -164,8 +190,22 @@ fn message(line: &Line, shape: &Struct) -> Message {
             message.names.push(Named { name: (*name).into(), path: path.as_slice().into(), ty: field.ty });
         }
     }
-    message.names.sort_by(|one, other| one.name.cmp(&other.name));
+    message.index_names();
     message
+}
+
+/// Names of fields differ in their length and in a few letters; a hash of all letters would cost more than it spares.
+fn hash(name: &[u8]) -> usize {
+    let letter = |at: usize| name.get(at).map_or(0, |letter| usize::from(*letter));
+    let (length, middle) = (name.len(), name.len() / 2);
+    let mixed = length
+        .wrapping_mul(31)
+        .wrapping_add(letter(0))
+        .wrapping_mul(31)
+        .wrapping_add(letter(middle))
+        .wrapping_mul(31)
+        .wrapping_add(letter(length.wrapping_sub(1)));
+    mixed ^ (mixed >> 5)
 }
 
 /// The line of a type. Where a field overrides whether its type is atomic, the schema holds a nameless copy of the

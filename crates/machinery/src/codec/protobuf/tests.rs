@@ -142,6 +142,34 @@ fn texts_become_the_messages_that_values_become() {
     let schemas = schemas();
     let numbers = FieldNumbers::new(&schemas, TABLE);
     let shape = schemas.by_name("test.v1.Node").unwrap();
+    // The short way, where it is taken, writes what the long way writes. Answers whether it was.
+    let both_ways = |text: &str| {
+        let message = numbers.message(shape).unwrap();
+        let (mut short, mut long) = (Vec::new(), Vec::new());
+        let taken = skimmed::message(text.as_bytes(), &numbers, message, &mut short).is_some();
+        if taken {
+            transcode::decoded(text.as_bytes(), &numbers, message, &mut long).expect(text);
+            assert_eq!(short, long, "{text}");
+        }
+        taken
+    };
+    for usual in [
+        r#"{"name":"a\nb","size":-3,"flags":[true],"next":{"next":null,"ids":[1,2]},"labels":{"a":"b"},"host":"h","port":80}"#,
+        r#" { "raw" : { "f:a" : { } } , "due" : "1s" , "data" : "/wA=" , "port" : "w" , "unknown" : [ 1.5 ] } "#,
+        r#"{"raw":null,"name":null,"ids":null,"labels":null}"#,
+    ] {
+        assert!(both_ways(usual), "{usual}");
+    }
+    for unusual in [
+        r#"{"ratio":1.5}"#,
+        r#"{"ids":[null]}"#,
+        r#"{"n\u0061me":"a"}"#,
+        r#"{"size":-0}"#,
+        r#"{"labels":{"a":1}}"#,
+        "null",
+    ] {
+        assert!(!both_ways(unusual), "{unusual}");
+    }
     let check = |object: Value| {
         let text = object.to_string();
         let from_text = transcode_object(text.as_bytes(), "test/v1", "Node", shape, &numbers).expect(&text);
@@ -152,6 +180,7 @@ fn texts_become_the_messages_that_values_become() {
         expected["apiVersion"] = "test/v1".into();
         expected["kind"] = "Node".into();
         assert_eq!(read(&from_text), expected, "{text}");
+        both_ways(&text);
     };
     let long = "x".repeat(300);
     check(json!({
@@ -171,6 +200,39 @@ fn texts_become_the_messages_that_values_become() {
         assert_eq!(out, b"before", "{wrong}");
     }
     assert!(transcode_object(b"{}", "", "", schemas.by_name("test.v1.Stranger").unwrap(), &numbers).is_err());
+}
+
+#[test]
+fn a_length_stands_before_every_message() {
+    for length in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152] {
+        let (mut written, mut expected) = (b"before".to_vec(), b"before".to_vec());
+        let content = vec![7; length];
+        wire::put_message(&mut written, 3, |out| {
+            out.extend_from_slice(&content);
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        wire::put_bytes(&mut expected, 3, &content);
+        assert!(written == expected, "{length}");
+        let mut varint = Vec::new();
+        wire::put_varint(&mut varint, length as u64);
+        assert_eq!(wire::varint_len(length as u64), varint.len());
+    }
+    assert_eq!(wire::varint_len(u64::MAX), 10);
+}
+
+#[test]
+fn every_field_is_found_by_its_name_and_no_other() {
+    let schemas = schemas();
+    let numbers = FieldNumbers::new(&schemas, TABLE);
+    let message = numbers.message(schemas.by_name("test.v1.Node").unwrap()).unwrap();
+    for name in ["name", "size", "flags", "next", "labels", "ratio", "ids", "host", "port", "raw", "due", "data"] {
+        assert_eq!(message.named(name.as_bytes()).map(|named| named.name.as_ref()), Some(name));
+        assert!(message.named(format!("{name}s").as_bytes()).is_none());
+    }
+    for nobody in ["", "n", "nane", "Name"] {
+        assert!(message.named(nobody.as_bytes()).is_none(), "{nobody}");
+    }
 }
 
 #[test]

@@ -12,12 +12,27 @@ use serde_json::{Number, Value};
 use super::encode::{Encoder, Plain, scalar_value};
 use super::numbers::{FieldNumbers, Form, Message, Named};
 use super::wire::{put_bytes, put_message};
-use super::{EncodeError, problem};
+use super::{EncodeError, problem, skimmed};
 use crate::schema::{Scalar, Type, TypeId, TypeRef};
 
 /// The fields of an object behind what `out` holds, without envelope. Nothing is added where the text cannot be written.
 pub fn message(text: &[u8], shape: TypeRef, numbers: &FieldNumbers, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let message = numbers.message(shape).ok_or_else(|| EncodeError::NoNumbers("object".into()))?;
+    let before = out.len();
+    if skimmed::message(text, numbers, message, out).is_some() {
+        return Ok(());
+    }
+    out.truncate(before);
+    decoded(text, numbers, message, out)
+}
+
+/// By a decoder, which reads whatever is JSON.
+pub(super) fn decoded(
+    text: &[u8],
+    numbers: &FieldNumbers,
+    message: &Message,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
     let before = out.len();
     let mut text = serde_json::Deserializer::from_slice(text);
     let read = MessageSeed { numbers, message, out }.deserialize(&mut text).and_then(|()| text.end());
@@ -108,7 +123,7 @@ impl<'n> Visitor<'_> for NameSeed<'n> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.named(name))
+        Ok(self.0.named(name.as_bytes()))
     }
 }
 

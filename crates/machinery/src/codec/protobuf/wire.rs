@@ -157,8 +157,19 @@ pub(crate) fn put_message<E>(
         out[start] = length as u8;
         return Ok(());
     }
-    let mut prefix = Vec::with_capacity(10);
-    put_varint(&mut prefix, length as u64);
-    out.splice(start..=start, prefix);
+    let length_bytes = varint_len(length as u64);
+    out.resize(start + length_bytes + length, 0);
+    out.copy_within(start + 1..=start + length, start + length_bytes);
+    let (mut rest, last) = (length as u64, start + length_bytes - 1);
+    for byte in &mut out[start..last] {
+        *byte = (rest & 0x7f) as u8 | 0x80;
+        rest >>= 7;
+    }
+    out[last] = rest as u8;
     Ok(())
+}
+
+/// How many bytes `put_varint` adds.
+pub(crate) fn varint_len(value: u64) -> usize {
+    (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
