@@ -4,7 +4,7 @@
 
 use std::any::Any;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, Pod, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Kind;
@@ -35,7 +35,12 @@ pub(crate) fn is_slimmed<K: Kind>() -> bool {
 }
 
 fn slim_pod(pod: &mut Pod) {
+    pod.metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
+    if let Some(status) = &mut pod.status {
+        slim_status(status);
+    }
     let Some(spec) = &mut pod.spec else { return };
+    spec.tolerations.iter_mut().for_each(Vec::shrink_to_fit);
     let (containers, init) = (&mut spec.containers, &mut spec.init_containers);
     containers.iter_mut().chain(init.iter_mut().flatten()).for_each(slim_container);
     spec.ephemeral_containers.iter_mut().flatten().for_each(slim_ephemeral);
@@ -47,7 +52,18 @@ fn slim_pod(pod: &mut Pod) {
     spec.volumes.take_if(|volumes| volumes.is_empty());
 }
 
+/// Decoders do not know how long a list will be and make room for four, and a pod has mostly one of each.
+fn slim_status(status: &mut PodStatus) {
+    status.conditions.iter_mut().for_each(Vec::shrink_to_fit);
+    let lists =
+        [&mut status.container_statuses, &mut status.init_container_statuses, &mut status.ephemeral_container_statuses];
+    lists.into_iter().flatten().for_each(Vec::shrink_to_fit);
+    status.pod_ips.iter_mut().for_each(Vec::shrink_to_fit);
+    status.host_ips.iter_mut().for_each(Vec::shrink_to_fit);
+}
+
 fn slim_container(container: &mut Container) {
+    container.ports.iter_mut().for_each(Vec::shrink_to_fit);
     (container.args, container.command) = (None, None);
     (container.volume_mounts, container.volume_devices) = (None, None);
     (container.liveness_probe, container.readiness_probe, container.startup_probe) = (None, None, None);
@@ -122,6 +138,25 @@ mod tests {
         });
         assert_eq!(slimmed(full.clone(), false), kept);
         assert_eq!(slimmed(full.clone(), true), full);
+    }
+
+    #[test]
+    fn no_room_is_kept_for_what_never_comes() {
+        let text = json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}], "tolerations": [{"key": "k"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "podIPs": [{"ip": "10.0.0.1"}]},
+        });
+        let mut pod: Pod = serde_json::from_str(&text.to_string()).unwrap();
+        slim(&mut pod, false);
+        let (spec, status) = (pod.spec.unwrap(), pod.status.unwrap());
+        let rooms = [
+            spec.containers[0].ports.as_ref().unwrap().capacity(),
+            spec.tolerations.unwrap().capacity(),
+            status.conditions.unwrap().capacity(),
+            status.pod_ips.unwrap().capacity(),
+        ];
+        assert_eq!(rooms, [1; 4]);
     }
 
     #[test]
