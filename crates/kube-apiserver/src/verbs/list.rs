@@ -71,7 +71,11 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
     } else {
         Page::take(&snapshot, &filter, after.as_deref(), limit)
     };
-    answer(call, resource, snapshot.revision, &filter, page).await
+    let revision = snapshot.revision;
+    if page.last_key.is_some() {
+        resource.state()?.keep_for_pages(snapshot);
+    }
+    answer(call, resource, revision, &filter, page).await
 }
 
 /// The objects of one answer, and how many remain behind it.

@@ -32,6 +32,8 @@ pub(super) struct History {
     /// The position of the first change whose encodings are kept.
     encoded: u64,
     bytes: usize,
+    /// How much all changes ever held.
+    written: u64,
     /// Every change after this revision is kept.
     floor: Revision,
 }
@@ -51,8 +53,14 @@ impl History {
         self.first + self.changes.len() as u64
     }
 
+    /// How many bytes of changes there have been; it only grows.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     pub fn push(&mut self, now: Instant, change: Arc<Change>, budget: &Budget) {
         self.bytes += change.bytes();
+        self.written += change.bytes() as u64;
         self.changes.push_back((now, change));
         while self.changes.len() > HISTORY_CHANGES_MAX
             || self.bytes > HISTORY_BYTES_MAX

@@ -18,6 +18,7 @@ mod budget;
 mod by_field;
 mod dispatch;
 mod history;
+mod paged;
 mod item;
 mod resource;
 mod state;

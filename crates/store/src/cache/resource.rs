@@ -90,13 +90,23 @@ impl Resource {
         Some((revision, items, watcher))
     }
 
-    /// The state as of exactly that revision, made by taking back the changes since.
+    /// Keeps a state of which only a page was sent, so that the next pages show the same one.
+    pub fn keep_for_pages(&self, snapshot: Snapshot) {
+        let mut state = self.state.write();
+        let written = state.history.written();
+        state.paged.keep(snapshot, Instant::now(), written);
+    }
+
+    /// The state as of exactly that revision: kept for a reader of pages, or made by taking back the changes since.
     pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, StoreError> {
         let published = self.published.get();
         let state = self.state.read();
         let Snapshot { revision: newest, mut items } = state.snapshot(published);
         if revision > newest {
             return Err(StoreError::Future { wanted: revision, newest });
+        }
+        if let Some(kept) = state.paged.find(revision) {
+            return Ok(kept);
         }
         let position = state.exact_position(revision)?;
         let since: Vec<Arc<Change>> = state.history.from(position).cloned().collect();
@@ -278,7 +288,7 @@ impl Resource {
     /// Lets go of changes that are too old, and refuses exact lists before that revision from now on.
     pub(super) fn trim(&self, now: Instant, expired: Option<Revision>) {
         let mut state = self.state.write();
-        state.history.trim(now);
+        state.trim(now);
         if let Some(before) = expired {
             state.expire_exact(before);
         }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::budget::Budget;
 use super::by_field::ByField;
 use super::history::History;
+use super::paged::Paged;
 use super::watcher::Scopes;
 use super::{Change, DescribeError, Description, Item, Snapshot};
 use crate::{Entry, Revision, StoreError};
@@ -22,6 +23,7 @@ pub(super) struct State {
     pub items: imbl::OrdMap<Arc<str>, Arc<Item>>,
     pub by_field: ByField,
     pub history: History,
+    pub paged: Paged,
     pub scopes: Scopes,
     /// Everything of this resource up to here is in `items`; the store as a whole may be further.
     pub seen: Revision,
@@ -142,6 +144,7 @@ impl State {
         self.history.reset();
         self.history.raise_floor(self.seen);
         self.expire_exact(self.seen);
+        self.paged.clear();
         self.scopes.close(true);
     }
 
@@ -223,7 +226,13 @@ impl State {
             }
         }
         self.scopes.wake();
+        self.trim(now);
+    }
+
+    /// Lets go of changes and states that are too old, and of states that hold too much.
+    pub fn trim(&mut self, now: Instant) {
         self.history.trim(now);
+        self.paged.trim(now, self.history.written());
     }
 
     /// Changes the items, and says what watchers see of it.
@@ -304,6 +313,7 @@ impl State {
     /// have seen, so nothing can be continued: every watcher is cut.
     pub fn reset(&mut self) {
         self.history.reset();
+        self.paged.clear();
         self.scopes.close(true);
         self.items.clear();
         self.by_field.clear();

@@ -336,6 +336,31 @@ async fn exact_lists_expire_with_the_store_and_watches_do_not() {
     assert!(pods.watch(listed, ALL).is_ok());
 }
 
+/// The history holds few of many writes, and who reads in pages must not begin again for that.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_read_in_pages_outlives_the_history() {
+    let memory = Memory::new();
+    let (cache, pods) = pods(&memory).await;
+    memory.write(&[(POD_A, Some("1"))]);
+    let listed = caught_up(&cache).await;
+    let before = pods.snapshot();
+    let large = "x".repeat(1 << 20);
+    let overflow = async || {
+        for _ in 0..HISTORY_BYTES_MAX >> 20 {
+            memory.write(&[(POD_A, Some(&large))]);
+        }
+        caught_up(&cache).await
+    };
+    overflow().await;
+    assert!(matches!(pods.snapshot_at(listed), Err(StoreError::Compacted { .. })));
+    pods.keep_for_pages(before);
+    overflow().await;
+    let kept = pods.snapshot_at(listed).expect("kept for the next page");
+    assert_eq!(kept.items.values().next().map(|item| item.value.len()), Some(1));
+    tokio::time::sleep(HISTORY_AGE_MAX + Duration::from_secs(60)).await;
+    assert!(matches!(pods.snapshot_at(listed), Err(StoreError::Compacted { .. })));
+}
+
 /// Each resource alone would be within its bounds.
 #[tokio::test]
 async fn histories_share_one_bound() {
