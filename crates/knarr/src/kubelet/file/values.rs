@@ -50,7 +50,7 @@ fn numbers(fields: &Map<String, Value>) -> Vec<String> {
     let number = |field: &str| number(fields, field);
     let mut found = Vec::new();
     for (field, flag, min, max, zero) in RANGES {
-        let outside = number(field).filter(|value| !(min..=max).contains(value) && !(zero && *value == 0));
+        let outside = number(field).filter(|value| !((min..=max).contains(value) || (zero && *value == 0)));
         found.extend(
             outside.map(|value| wrong(format!("{field} ({flag}) {value} must be between {min} and {max}, inclusive"))),
         );
