@@ -109,13 +109,14 @@ scale: ## Run 5,000 hollow nodes, 150,000 pods and 10,000 Services on this machi
 
 # Built into a folder of its own (target/llvm-cov-target), from scratch. What tests are made of is not counted.
 coverage: export PATH := $(TOOLS)/bin:$(PATH)
-coverage: ## Count the lines that unit tests run, and print a table by crate; it builds everything anew, in a folder of its own.
+coverage: ## Count the lines that unit tests run, and those that are tests, and print a table by crate of each; it builds everything anew, in a folder of its own.
 	@scripts/install-tools coverage
 	if ! [ -x "$$(rustc --print target-libdir)/../bin/llvm-profdata" ]; then \
 		export LLVM_COV="$$(command -v llvm-cov-19)" LLVM_PROFDATA="$$(command -v llvm-profdata-19)"; fi; \
 	$(CARGO) llvm-cov --locked --workspace --exclude tests --exclude benches --exclude testkit --exclude fuzz --lib --bins --ignore-run-fail \
 		--ignore-filename-regex '(/tests/|/tests\.rs$$|/generated/|/testkit/|/fuzz/)' --json --summary-only --output-path target/coverage.json
 	@python3 scripts/coverage_table.py target/coverage.json
+	@echo && python3 scripts/test_share.py
 
 attack: ## Attack clusters as a peer, a pod, a node, a user of the machine and an author of objects; print what was tried and what held.
 	@scripts/install-tools test

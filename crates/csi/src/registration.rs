@@ -1,4 +1,4 @@
-//! A plugin's registration socket: who it is, and what became of its wish to be known.
+//! Client of a plugin's registration socket: reads the plugin's name, endpoint and versions, and reports whether it was registered.
 
 use std::path::Path;
 use std::time::Duration;

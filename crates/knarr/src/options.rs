@@ -23,7 +23,7 @@ pub struct Flags {
     #[arg(long, env = "KNARR_WRITE_KUBECONFIG_MODE", value_parser = mode, default_value = "0600")]
     pub write_kubeconfig_mode: u32,
     /// Port range of NodePort Services.
-    #[arg(long, env = "KNARR_SERVICE_NODE_PORT_RANGE", value_parser = ports, default_value = "30000-32767")]
+    #[arg(long, env = "KNARR_SERVICE_NODE_PORT_RANGE", value_parser = port_range, default_value = "30000-32767")]
     pub service_node_port_range: RangeInclusive<u16>,
     /// Prefix length of a node's pod CIDR (default: large enough for --max-pods).
     #[arg(long, alias = "node-cidr-mask-size-ipv4", env = "KNARR_NODE_CIDR_MASK_SIZE", value_parser = clap::value_parser!(u8).range(8..=30))]
@@ -93,10 +93,22 @@ fn mode(text: &str) -> anyhow::Result<u32> {
     mode.context("a mode that lets the owner read and write is needed, such as 0640; in a file put it in quotes")
 }
 
-fn ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
-    let wrong = || anyhow::anyhow!("a range such as 30000-32767 is needed");
-    let (first, last) = text.split_once(['-', ':']).ok_or_else(wrong)?;
-    let (first, last): (u16, u16) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+/// `30000-32767`, `30000:32767`, or `30000+2767`, as upstream's flag; one port is a range, too.
+pub fn port_range(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
+    let wrong = || anyhow::anyhow!("{text:?} is not a port range such as 30000-32767");
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| is_number).ok_or_else(wrong)
+    };
+    let trimmed = text.trim();
+    let (first, last) = if let Some((first, last)) = trimmed.split_once(['-', ':']) {
+        (number(first)?, number(last)?)
+    } else if let Some((first, more)) = trimmed.split_once('+') {
+        let first = number(first)?;
+        (first, first.checked_add(number(more)?).ok_or_else(wrong)?)
+    } else {
+        (number(trimmed)?, number(trimmed)?)
+    };
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
@@ -115,13 +127,35 @@ mod tests {
         }
     }
 
+    /// What upstream's flag makes of these, but for ranges that begin with 0: no Service can have that port.
     #[test]
     fn ranges_of_ports() {
-        assert_eq!(ports("30000-32767").unwrap(), 30000..=32767);
-        assert_eq!(ports("80:80").unwrap(), 80..=80);
-        for text in ["", "1", "2-1", "0-5", "1-70000", "a-b"] {
-            assert!(ports(text).is_err(), "{text}");
+        for (text, expected) in [
+            ("30000-32767", Some(30000..=32767)),
+            ("80:80", Some(80..=80)),
+            (" 100-200 ", Some(100..=200)),
+            ("100", Some(100..=100)),
+            ("1+0", Some(1..=1)),
+            ("100+200", Some(100..=300)),
+            ("1-65535", Some(1..=65535)),
+            ("", None),
+            ("100 - 200", None),
+            ("-100", None),
+            ("100-", None),
+            ("200-100", None),
+            ("60000-70000", None),
+            ("70000-80000", None),
+            ("70000+80000", None),
+            ("1+-1", None),
+            ("1-+1", None),
+            ("1+65535", None),
+            ("0-5", None),
+            ("a-b", None),
+        ] {
+            assert_eq!(port_range(text).ok(), expected, "{text:?}");
         }
+        let told = port_range("2-1").unwrap_err().to_string();
+        assert_eq!(told, "\"2-1\" is not a port range such as 30000-32767");
     }
 
     #[test]

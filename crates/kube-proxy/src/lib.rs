@@ -83,7 +83,7 @@ pub const METRICS_PORT: u16 = 10249;
 pub enum Error {
     #[error(transparent)]
     Rules(#[from] nftables::Error),
-    #[error("hear of changes to the rules: {0}")]
+    #[error("watch nftables changes: {0}")]
     Watch(std::io::Error),
 }
 

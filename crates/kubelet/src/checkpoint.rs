@@ -1,4 +1,4 @@
-//! Small files that must survive whoever writes them: as they were, or as they are to be, whatever happens in between.
+//! Checkpoint files of the kubelet: written atomically, so that a crash leaves the old content or the new one.
 
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! metrics-server: what nodes and pods use now, for `kubectl top` and autoscalers, as the API metrics.k8s.io/v1beta1.
 //!
-//! `scrape.rs` asks the kubelets, `window.rs` turns their counters into rates, `serve.rs` answers. Nobody is asked while
-//! nobody wants to know: the first request measures for a moment, and from then on a window is kept as long as requests come.
+//! `scrape.rs` scrapes the kubelets, `window.rs` turns their counters into rates, `serve.rs` answers requests. Kubelets are scraped
+//! only while metrics are requested: the first request takes two measurements, later ones keep the window open.
 
 mod window;
 mod scrape;

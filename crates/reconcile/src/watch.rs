@@ -71,7 +71,9 @@ enum Failure {
     Broken(#[from] io::Error),
     #[error("the stream is silent")]
     Silent,
-    #[error("the server does not say where the stream of all objects ends")]
+    #[error(
+        "the first bookmark does not end the list of initial events: the server does not support sendInitialEvents"
+    )]
     NoEnd,
     #[error("the stream ended before all objects had come")]
     Cut,

@@ -59,7 +59,7 @@ pub struct Flags {
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     service_cluster_ip_range: Vec<ipnet::IpNet>,
     /// Port range of NodePort Services, as first-last or first+count.
-    #[arg(long, default_value = "30000-32767", value_parser = ports)]
+    #[arg(long, default_value = "30000-32767", value_parser = crate::options::port_range)]
     service_node_port_range: RangeInclusive<u16>,
     /// Accept bootstrap tokens (Secrets of type bootstrap.kubernetes.io/token).
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
@@ -234,21 +234,6 @@ impl Flags {
     }
 }
 
-/// `30000-32767`, or `30000+2768`.
-fn ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
-    let wrong = || anyhow::anyhow!("{text:?} is not a port range such as 30000-32767");
-    let number = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
-    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
-        (Some((first, last)), _) => (number(first)?, number(last)?),
-        (None, Some((first, count))) => {
-            let (first, count) = (number(first)?, number(count)?);
-            (first, first.checked_add(count).ok_or_else(wrong)?)
-        }
-        (None, None) => (number(text)?, number(text)?),
-    };
-    if first > last || first == 0 { Err(wrong()) } else { Ok(first..=last) }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -319,17 +304,5 @@ mod tests {
             "--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108",
         );
         assert!(two.config().err().expect("refused").to_string().contains("dual-stack"));
-    }
-
-    #[test]
-    fn ranges_of_ports() {
-        let check =
-            |text: &str, expected: Option<RangeInclusive<u16>>| assert_eq!(ports(text).ok(), expected, "{text}");
-        check("30000-32767", Some(30000..=32767));
-        check("30000+100", Some(30000..=30100));
-        check("80", Some(80..=80));
-        check("9-1", None);
-        check("0", None);
-        check("60000+60000", None);
     }
 }

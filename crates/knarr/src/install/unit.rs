@@ -53,7 +53,9 @@ WantedBy=multi-user.target
 /// As systemd reads words: `%` and `$` mean something to it, and blanks part words.
 fn quoted(word: &str) -> String {
     let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
-    if word.contains(|character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '\\' | ';')) {
+    if word.is_empty()
+        || word.contains(|character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '\\' | ';'))
+    {
         format!("\"{word}\"")
     } else {
         word
@@ -145,7 +147,22 @@ mod tests {
 
     #[test]
     fn words_are_read_as_they_were_written() {
-        for word in ["a", "a b", "say \"hi\"", "back\\slash", "50%", "$HOME", "it's"] {
+        for word in [
+            "",
+            "a",
+            "a b",
+            "say \"hi\"",
+            "back\\slash",
+            "end\\",
+            "50%",
+            "%%",
+            "$HOME",
+            "$$",
+            "it's",
+            "a;b",
+            "\ttab",
+            "--x=",
+        ] {
             let text = format!("ExecStart=p {}\n", quoted(word));
             assert_eq!(command(&text).unwrap(), ["p", word], "{text}");
         }
@@ -159,5 +176,11 @@ mod tests {
         assert_eq!(environment(&first, &[]), first);
         let second = environment(&format!("{first}MINE=1\n"), &new("KNARR_TOKEN", "a\"b"));
         assert_eq!(variables(&second), [new("MINE", "1"), new("KNARR_TOKEN", "a\"b")].concat());
+        for value in ["", "two words", "\"", "\\", "\\\"", "a\\\\b", "=", "#", "'"] {
+            assert_eq!(variables(&environment("", &new("NAME", value))), new("NAME", value), "{value}");
+        }
+        // A name is not another that begins alike, and comments stay.
+        let kept = "# mine\nKNARR_TOKEN_FILE=/a\nKNARR_TOKEN=old\n";
+        assert_eq!(environment(kept, &new("KNARR_TOKEN", "new")), "# mine\nKNARR_TOKEN_FILE=/a\nKNARR_TOKEN=\"new\"\n");
     }
 }

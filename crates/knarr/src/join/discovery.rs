@@ -195,4 +195,40 @@ mod tests {
         assert!(!is_signed("text", &sign(b"another"), token));
         assert!(!is_signed("text", "nonsense", token));
     }
+
+    /// Signatures that upstream's own library made.
+    #[test]
+    fn signatures_of_upstream_are_valid() {
+        let (content, secret) =
+            ("Hello from the other side. I must have called a thousand times.", "my voice is my passcode");
+        let header = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9";
+        for (content, secret, mac) in [
+            (content, secret, "VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"),
+            ("", secret, "7Ui1ALizW4jXphVUB7xUqC9vLYLL9RZeOFfVLoB7Tgk"),
+            (content, "", "UfkqvDGiIFxrMnFseDj9LYJOLNrvjW8aHhF71mvvAs8"),
+        ] {
+            assert!(is_signed(content, &format!("{header}..{mac}"), secret), "{mac}");
+            assert!(!is_signed(content, &format!("{header}..{mac}foo"), secret), "{mac}");
+            assert!(!is_signed(content, &format!("{header}.{mac}"), secret), "{mac}");
+            assert!(!is_signed(&format!("{content} "), &format!("{header}..{mac}"), secret), "{mac}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_without_an_authority_is_no_cluster_info() {
+        let config =
+            |cluster: &str| format!("apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {cluster}\n");
+        let read_of = |cluster: &str| read(&config(cluster)).map(|info| (info.server, info.authority));
+        let good = read_of("{server: 'https://a:6443', certificate-authority-data: aGVsbG8=}").expect("cluster-info");
+        assert_eq!(good, ("https://a:6443".to_owned(), "hello".to_owned()));
+        for bad in [
+            "{server: 'https://a:6443'}",
+            "{server: 'https://a:6443', certificate-authority-data: '!'}",
+            "{server: 'https://a:6443', certificate-authority-data: /w==}",
+            "nothing",
+        ] {
+            assert!(read_of(bad).is_err(), "{bad}");
+        }
+        assert!(read("").is_err() && read("apiVersion: v1\nkind: Config\nclusters: []\n").is_err());
+    }
 }

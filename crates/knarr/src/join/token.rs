@@ -204,6 +204,33 @@ mod tests {
         }
     }
 
+    /// What upstream takes for a bootstrap token.
+    #[test]
+    fn bootstrap_tokens_are_those_of_upstream() {
+        for (text, expected) in [
+            ("", false),
+            (".", false),
+            ("1234567890123456789012", false),
+            ("12345.1234567890123456", false),
+            (".1234567890123456", false),
+            ("123456.", false),
+            ("123456:1234567890.123456", false),
+            ("abcdef:1234567890123456", false),
+            ("Abcdef.1234567890123456", false),
+            ("123456.AABBCCDDEEFFGGHH", false),
+            ("123456.AABBCCD-EEFFGGHH", false),
+            ("abc*ef.1234567890123456", false),
+            ("abcdef.1234567890123456", true),
+            ("123456.aabbccddeeffgghh", true),
+            ("ABCDEF.abcdef0123456789", false),
+            ("abcdef.abcdef0123456789", true),
+            ("123456.1234560123456789", true),
+        ] {
+            let found = text.parse::<Token>().is_ok_and(|token| matches!(token.form, Form::Bootstrap { .. }));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
     #[test]
     fn texts_that_are_guessed_are_refused_with_a_sentence() {
         for text in ["abc", "sunshine1", "aaaaaaaaaaaaaaaaaaaaaaaa", "ababababababababab"] {

@@ -3,6 +3,7 @@
 mod managers;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -197,13 +198,19 @@ impl File {
         let (known, mut own): (Map<String, Value>, Map<String, Value>) =
             std::mem::take(&mut fields).into_iter().partition(|(name, _)| is_known(name));
         known::check(&known)?;
+        values::check(&own)?;
         // Zero is "not set" for everything but these, where it says something.
         own.retain(|name, value| {
             !component_config::says_nothing(value)
                 || (!value.is_null()
                     && matches!(
                         name.as_str(),
-                        "resolvConf" | "healthzPort" | "evictionHard" | "oomScoreAdj" | "failSwapOn"
+                        "resolvConf"
+                            | "healthzPort"
+                            | "evictionHard"
+                            | "oomScoreAdj"
+                            | "failSwapOn"
+                            | "imageGCLowThresholdPercent"
                     ))
         });
         let file: File = serde_json::from_value(own.into()).context("decode fields")?;
@@ -224,28 +231,14 @@ impl File {
             bail!("authorization.mode: knarr's kubelet always asks the API server; set it to Webhook");
         }
         ensure!(
-            self.image_gc_low_threshold_percent < self.image_gc_high_threshold_percent,
-            "imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent"
-        );
-        ensure!(
             self.tls_cert_file.as_os_str().is_empty() == self.tls_private_key_file.as_os_str().is_empty(),
             "tlsCertFile and tlsPrivateKeyFile belong together"
-        );
-        ensure!(
-            (-1000..=1000).contains(&self.oom_score_adj.unwrap_or(0)),
-            "oomScoreAdj must be between -1000 and 1000"
         );
         ensure!(
             !self.fail_cgroup_v1 || linux::cgroup::Cgroups::detect().hierarchy == linux::cgroup::Hierarchy::V2,
             "failCgroupV1: this machine has cgroup v1; boot it with systemd.unified_cgroup_hierarchy=1, or set it to false"
         );
-        self.check_managers()?;
-        let pulls = self.max_parallel_image_pulls.unwrap_or(1);
-        ensure!(
-            self.serialize_image_pulls != Some(true) || pulls <= 1,
-            "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is false"
-        );
-        Ok(())
+        self.check_managers()
     }
 
     pub fn client_authority(&self) -> anyhow::Result<String> {

@@ -1,83 +1,48 @@
-//! When a CronJob is due: the five fields of cron, its macros, and `@every`.
+//! When a CronJob is due: the five fields of cron, its macros, and `@every`, as `api::batch::cronjob::schedule` reads them.
 //!
 //! An instant is due when the clock on the wall of the time zone shows a time that the fields name. So a time that a change
 //! of the clock leaves out is not due that day, and one that comes twice is due twice, as upstream.
 
+use api::batch::cronjob::schedule::{self as text, Fields};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
+/// What the API server has read in the text, and where the clock hangs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    when: When,
+    when: text::Schedule,
     zone: TimeZone,
-}
-
-#[derive(Clone, Debug)]
-enum When {
-    Every(SignedDuration),
-    Fields(Box<Fields>),
-}
-
-/// Each field is a set of bits.
-#[derive(Clone, Debug)]
-struct Fields {
-    minutes: u64,
-    hours: u64,
-    days: u64,
-    months: u64,
-    weekdays: u64,
-    /// With a star among days and weekdays, both must match; otherwise one is enough.
-    both: bool,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    #[error("expected exactly 5 fields, found {0}: [{1}]")]
-    Fields(usize, String),
-    #[error("unrecognized descriptor: {0}")]
-    Descriptor(String),
-    #[error("failed to parse duration {0}")]
-    Duration(String),
-    #[error("failed to parse int from {0}")]
-    Number(String),
-    #[error("{what} of range ({value}) {than} {limit}: {text}")]
-    Range { what: &'static str, value: u32, than: &'static str, limit: u32, text: String },
+    #[error(transparent)]
+    Text(#[from] text::ScheduleError),
     #[error("provided bad location {0}")]
     Zone(String),
-    #[error("empty spec string")]
-    Empty,
 }
-
-const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// A schedule that nothing meets, such as the 30th of February, is given up after so many years.
 const YEARS_MAX: i16 = 5;
 
 impl Schedule {
     pub fn parse(text: &str, zone: TimeZone) -> Result<Schedule, ScheduleError> {
-        let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
-            None => (zone, text),
-            Some(named) => {
-                let (name, rest) = named.split_once(' ').unwrap_or((named, ""));
-                (TimeZone::get(name).map_err(|_| ScheduleError::Zone(name.into()))?, rest)
-            }
+        let named = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="));
+        let zone = match named.map(|named| named.split_once(' ').map_or(named, |(name, _)| name)) {
+            None => zone,
+            Some(name) => TimeZone::get(name).map_err(|_| ScheduleError::Zone(name.into()))?,
         };
-        let text = text.trim();
-        let when = match text.strip_prefix('@') {
-            Some(_) => macro_of(text)?,
-            None if text.is_empty() => return Err(ScheduleError::Empty),
-            None => When::Fields(Box::new(Fields::parse(text)?)),
-        };
-        Ok(Schedule { when, zone })
+        Ok(Schedule { when: text::Schedule::parse(text)?, zone })
     }
 
     /// The first due time after that.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {
-            When::Every(delay) => Timestamp::from_second(after.as_second()).ok()?.checked_add(*delay).ok(),
-            When::Fields(fields) => fields.next(after, &self.zone),
+            text::Schedule::Every(seconds) => {
+                Timestamp::from_second(after.as_second()).ok()?.checked_add(duration_of(*seconds)).ok()
+            }
+            text::Schedule::At(fields) => next(fields, after, &self.zone),
         }
     }
 
@@ -87,11 +52,12 @@ impl Schedule {
         let mut times = std::iter::successors(Some(first), |time| self.next(*time)).take_while(|time| *time <= now);
         let missed = times.by_ref().take(limit + 1).count();
         let last = match &self.when {
-            When::Every(delay) => {
-                let turns = now.duration_since(first).as_secs() / delay.as_secs().max(1);
-                first.checked_add(SignedDuration::from_secs(turns * delay.as_secs())).ok()?
+            text::Schedule::Every(seconds) => {
+                let seconds = duration_of(*seconds).as_secs().max(1);
+                let turns = now.duration_since(first).as_secs() / seconds;
+                first.checked_add(SignedDuration::from_secs(turns * seconds)).ok()?
             }
-            When::Fields(_) => self.last_near(first, now),
+            text::Schedule::At(_) => self.last_near(first, now),
         };
         Some((last, missed))
     }
@@ -113,64 +79,41 @@ impl Schedule {
     }
 }
 
-fn macro_of(text: &str) -> Result<When, ScheduleError> {
-    let fields = match text {
-        "@yearly" | "@annually" => "0 0 1 1 *",
-        "@monthly" => "0 0 1 * *",
-        "@weekly" => "0 0 * * 0",
-        "@daily" | "@midnight" => "0 0 * * *",
-        "@hourly" => "0 * * * *",
-        _ => {
-            let delay = text.strip_prefix("@every ").ok_or_else(|| ScheduleError::Descriptor(text.into()))?;
-            let seconds =
-                machinery::duration::parse(delay.trim()).map_err(|_| ScheduleError::Duration(text.into()))?.as_secs();
-            return Ok(When::Every(SignedDuration::from_secs(seconds.max(1))));
-        }
-    };
-    Ok(When::Fields(Box::new(Fields::parse(fields)?)))
+fn duration_of(seconds: u64) -> SignedDuration {
+    SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
-impl Fields {
-    fn parse(text: &str) -> Result<Fields, ScheduleError> {
-        let parts: Vec<&str> = text.split_whitespace().collect();
-        let [minute, hour, day, month, weekday] = parts[..] else {
-            return Err(ScheduleError::Fields(parts.len(), parts.join(" ")));
+fn next(fields: &Fields, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    // A field of commas alone names nothing.
+    if [fields.minutes, fields.hours, fields.months].contains(&0) {
+        return None;
+    }
+    let start = after.as_second().checked_add(60 - after.as_second().rem_euclid(60))?;
+    let mut at = Timestamp::from_second(start).ok()?.to_zoned(zone.clone());
+    let last_year = at.year().checked_add(YEARS_MAX)?;
+    while at.year() <= last_year {
+        let later = if !has(fields.months, at.month()) {
+            start_of(at.date().last_of_month().tomorrow().ok()?, zone)?
+        } else if !has_day(fields, at.date()) {
+            start_of(at.date().tomorrow().ok()?, zone)?
+        } else if !has(fields.hours, at.hour()) {
+            at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?
+        } else if !has(fields.minutes, at.minute()) {
+            at.checked_add(1.minutes()).ok()?
+        } else {
+            return Some(at.timestamp());
         };
-        let (minutes, _) = field(minute, 0, 59, &[])?;
-        let (hours, _) = field(hour, 0, 23, &[])?;
-        let (days, any_day) = field(day, 1, 31, &[])?;
-        let (months, _) = field(month, 1, 12, MONTHS)?;
-        let (weekdays, any_weekday) = field(weekday, 0, 6, WEEKDAYS)?;
-        Ok(Fields { minutes, hours, days, months, weekdays, both: any_day || any_weekday })
+        // Where the clock goes back at midnight, the start of a day may lie behind.
+        at = if later.timestamp() > at.timestamp() { later } else { at.checked_add(1.hours()).ok()? };
     }
+    None
+}
 
-    fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-        let start = after.as_second().checked_add(60 - after.as_second().rem_euclid(60))?;
-        let mut at = Timestamp::from_second(start).ok()?.to_zoned(zone.clone());
-        let last_year = at.year().checked_add(YEARS_MAX)?;
-        while at.year() <= last_year {
-            let later = if !has(self.months, at.month()) {
-                start_of(at.date().last_of_month().tomorrow().ok()?, zone)?
-            } else if !self.has_day(at.date()) {
-                start_of(at.date().tomorrow().ok()?, zone)?
-            } else if !has(self.hours, at.hour()) {
-                at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?
-            } else if !has(self.minutes, at.minute()) {
-                at.checked_add(1.minutes()).ok()?
-            } else {
-                return Some(at.timestamp());
-            };
-            // Where the clock goes back at midnight, the start of a day may lie behind.
-            at = if later.timestamp() > at.timestamp() { later } else { at.checked_add(1.hours()).ok()? };
-        }
-        None
-    }
-
-    fn has_day(&self, date: Date) -> bool {
-        let day = has(self.days, date.day());
-        let weekday = has(self.weekdays, date.weekday().to_sunday_zero_offset());
-        if self.both { day && weekday } else { day || weekday }
-    }
+fn has_day(fields: &Fields, date: Date) -> bool {
+    let day = has(fields.days, date.day());
+    let weekday = has(fields.weekdays, date.weekday().to_sunday_zero_offset());
+    let both = fields.any_day || fields.any_weekday;
+    if both { day && weekday } else { day || weekday }
 }
 
 fn start_of(date: Date, zone: &TimeZone) -> Option<Zoned> {
@@ -179,53 +122,6 @@ fn start_of(date: Date, zone: &TimeZone) -> Option<Zoned> {
 
 fn has(bits: u64, value: i8) -> bool {
     u32::try_from(value).is_ok_and(|value| bits & (1 << value) != 0)
-}
-
-/// The bits of a list of ranges, and whether it leaves everything open.
-fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<(u64, bool), ScheduleError> {
-    let (mut bits, mut open) = (0, false);
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-        let step = step.map_or(Ok(1), |step| number(step, least, &[]))?;
-        let star = matches!(range, "*" | "?");
-        let (first, last) = match range.split_once('-') {
-            _ if star => (least, most),
-            Some((first, last)) => (number(first, least, names)?, number(last, least, names)?),
-            None => {
-                let first = number(range, least, names)?;
-                // `5/15` means from 5 to the end.
-                (first, if part.contains('/') { most } else { first })
-            }
-        };
-        let wrong =
-            |what, value, than, limit| Err(ScheduleError::Range { what, value, than, limit, text: part.into() });
-        if first < least {
-            return wrong("beginning", first, "below minimum", least);
-        }
-        if last > most {
-            return wrong("end", last, "above maximum", most);
-        }
-        if first > last {
-            return wrong("beginning", first, "beyond end of range", last);
-        }
-        if step == 0 {
-            return wrong("step", 0, "should be a positive number, not", 0);
-        }
-        open |= star && step == 1;
-        bits |= (first..=last).step_by(step as usize).fold(0, |bits, value| bits | 1u64 << value);
-    }
-    if bits == 0 {
-        return Err(ScheduleError::Number(text.into()));
-    }
-    Ok((bits, open))
-}
-
-fn number(text: &str, least: u32, names: &[&str]) -> Result<u32, ScheduleError> {
-    let named = names.iter().position(|name| text.eq_ignore_ascii_case(name));
-    match named {
-        Some(place) => Ok(least + place as u32),
-        None => text.parse().map_err(|_| ScheduleError::Number(text.into())),
-    }
 }
 
 #[cfg(test)]
@@ -271,6 +167,7 @@ mod tests {
         check("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", &["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"]);
         let never = schedule("0 0 30 2 *", "UTC");
         assert_eq!(never.next("2026-01-01T00:00:00Z".parse().expect("a time")), None);
+        assert_eq!(schedule(", * * * *", "UTC").next("2026-01-01T00:00:00Z".parse().expect("a time")), None);
     }
 
     #[test]
@@ -318,6 +215,7 @@ mod tests {
             "@every x",
             "x * * * *",
             "TZ=Mars/City * * * * *",
+            "TZ=UTC",
         ] {
             assert!(Schedule::parse(text, TimeZone::UTC).is_err(), "{text}");
         }

@@ -130,23 +130,25 @@ pub(crate) static ROOT: Command = Command {
 
 const NO_RESOURCES: &str = "You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'";
 
-/// A selector of labels, as an object, in the form that `-l` takes.
+/// A selector of labels, as an object, in the form that `-l` takes: requirements in the order of their keys, as upstream shows them.
 pub(crate) fn selector_text(selector: &Value) -> String {
-    let mut parts: Vec<String> = Vec::new();
+    let mut parts: Vec<(&str, String)> = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-        parts.push(format!("{key}={}", value.as_str().unwrap_or_default()));
+        parts.push((key, format!("{key}={}", value.as_str().unwrap_or_default())));
     }
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = expression["key"].as_str().unwrap_or_default();
         let values: Vec<&str> =
             expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        parts.push(match expression["operator"].as_str().unwrap_or_default() {
+        let text = match expression["operator"].as_str().unwrap_or_default() {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
             "Exists" => key.to_string(),
             "DoesNotExist" => format!("!{key}"),
             _ => continue,
-        });
+        };
+        parts.push((key, text));
     }
-    parts.join(",")
+    parts.sort_by_key(|(key, _)| *key);
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }

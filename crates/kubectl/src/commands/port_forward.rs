@@ -183,17 +183,21 @@ fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
         Some((local, remote)) => (local, remote),
         None => (text, text),
     };
-    let remote_port = match service {
+    // What a name without a local port stands for here, and there.
+    let (own_port, remote_port) = match service {
         Some(service) => of_service(service, pod, remote)?,
-        None => match remote.parse::<u16>() {
-            Ok(port) => port,
-            Err(_) => named(pod, remote).ok_or_else(|| {
-                Failure::message(format!(
-                    "Pod '{}' does not have a named port '{remote}'",
-                    pod["metadata"]["name"].as_str().unwrap_or_default()
-                ))
-            })?,
-        },
+        None => {
+            let port = match remote.parse::<u16>() {
+                Ok(port) => port,
+                Err(_) => named(pod, remote).ok_or_else(|| {
+                    Failure::message(format!(
+                        "Pod '{}' does not have a named port '{remote}'",
+                        pod["metadata"]["name"].as_str().unwrap_or_default()
+                    ))
+                })?,
+            };
+            (port, port)
+        }
     };
     if remote_port == 0 {
         return Err(Failure::message("remote port must be > 0"));
@@ -202,7 +206,7 @@ fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
         "" => 0,
         local => match local.parse::<u16>() {
             Ok(port) => port,
-            Err(_) if !text.contains(':') => remote_port,
+            Err(_) if !text.contains(':') => own_port,
             Err(_) => {
                 let digits = !local.is_empty() && local.bytes().all(|byte| byte.is_ascii_digit());
                 let why = if digits { "value out of range" } else { "invalid syntax" };
@@ -222,7 +226,9 @@ fn named(pod: &Value, name: &str) -> Option<u16> {
     ports.find(|port| port["name"] == name)?["containerPort"].as_u64().and_then(|port| u16::try_from(port).ok())
 }
 
-fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
+/// The number of a service's port, and the pod's port behind it. Of a service without an address both are the same: whoever
+/// asks DNS for it reaches the pod itself.
+fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<(u16, u16)> {
     let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(port) = ports.iter().find(|port| {
         port["name"] == wanted || wanted.parse::<u64>().is_ok_and(|number| port["port"].as_u64() == Some(number))
@@ -232,17 +238,20 @@ fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
             service["metadata"]["name"].as_str().unwrap_or_default()
         )));
     };
-    let target = match &port["targetPort"] {
-        Value::Number(number) => number.as_u64(),
-        Value::String(name) => {
-            return named(pod, name)
-                .ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'")));
-        }
-        _ => port["port"].as_u64(),
+    let number = |port: &Value| {
+        let number = port.as_u64().and_then(|port| u16::try_from(port).ok());
+        number.ok_or_else(|| Failure::message("cannot find the target port of the service"))
     };
-    target
-        .and_then(|port| u16::try_from(port).ok())
-        .ok_or_else(|| Failure::message("cannot find the target port of the service"))
+    let own = number(&port["port"])?;
+    let target = match &port["targetPort"] {
+        _ if service["spec"]["clusterIP"] == "None" => own,
+        Value::String(name) => {
+            named(pod, name).ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'")))?
+        }
+        Value::Null => own,
+        target => number(target)?,
+    };
+    Ok((own, target))
 }
 
 #[cfg(test)]
@@ -280,6 +289,28 @@ mod tests {
         assert_eq!(missing, "Service s does not have a service port 81");
         assert_eq!(pair("1:web", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
     }
+
+    /// The cases of upstream's own test of it. `80:8080` is a local port and the pod's; one number is both.
+    #[test]
+    fn ports_of_services_are_translated_as_upstream_does() {
+        for line in include_str!("testdata/service-ports.jsonl").lines() {
+            let case: Value = serde_json::from_str(line).expect("a line is JSON");
+            let ports = case["ports"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let found: Result<Vec<String>> = ports
+                .map(|text| {
+                    let Pair { local, remote } = pair(text, &case["pod"], Some(&case["service"]))?;
+                    Ok(match local {
+                        0 => format!(":{remote}"),
+                        local if local == remote && !text.contains(':') => local.to_string(),
+                        local => format!("{local}:{remote}"),
+                    })
+                })
+                .collect();
+            let found = found.map(Value::from).ok();
+            assert_eq!(found.as_ref(), case.get("out"), "{}", case["name"]);
+        }
+    }
+
     #[test]
     fn a_service_without_a_target_port_uses_its_own() {
         let service =

@@ -31,7 +31,12 @@ pub(crate) fn pod(pod: &Value) -> String {
     }
     out += &conditions(pod);
     out += &volume::volumes(items(pod, "/spec/volumes"), "");
-    out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));
+    // A pod that no server has looked at, such as one of a file, has its class all the same.
+    let class = match text(pod, "/status/qosClass") {
+        "" => api::core::pod::qos::class(&pod["spec"]),
+        class => class,
+    };
+    out += &format!("QoS Class:\t{class}\n");
     out += &pairs("Node-Selectors", "", &map(pod, "/spec/nodeSelector"));
     out += &tolerations(items(pod, "/spec/tolerations"), "");
     out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");

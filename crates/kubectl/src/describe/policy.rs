@@ -1,5 +1,6 @@
 //! Namespaces, quotas, limits, roles, bindings, network policies, priorities, disruption budgets.
 
+use machinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Context, head, items, map, number, or, plain, tags, text};
@@ -108,9 +109,17 @@ pub(crate) fn quota(object: &Value) -> String {
     let mut out = head(object) + &scopes(object, "");
     out += "Resource\tUsed\tHard\n--------\t----\t----\n";
     for (resource, hard) in map(object, "/status/hard") {
-        out += &format!("{resource}\t{}\t{}\n", plain(&object["status"]["used"][&resource]), plain(&hard));
+        out += &format!("{resource}\t{}\t{}\n", used(&object["status"]["used"][&resource], &hard), plain(&hard));
     }
     out
+}
+
+/// In the units of the limit, so that both can be compared.
+fn used(used: &Value, hard: &Value) -> String {
+    match (Quantity::from_value(used), Quantity::from_value(hard)) {
+        (Ok(used), Ok(hard)) if used.format != hard.format => Quantity::from_int(used.value(), hard.format).canonical(),
+        _ => plain(used),
+    }
 }
 
 pub(crate) fn role(object: &Value) -> String {

@@ -113,6 +113,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::columns::Columns;
 
     #[test]
     fn tables_have_what_was_asked_for() {
@@ -137,5 +138,26 @@ mod tests {
         );
         assert_eq!(cell(&json!("a\nb")), "a...");
         assert_eq!(cell(&Value::Null), "");
+    }
+
+    /// The cases of upstream's own tests of its table printer.
+    #[test]
+    fn tables_are_printed_as_upstream_prints_them() {
+        for line in include_str!("testdata/tables.jsonl").lines() {
+            let case: Value = serde_json::from_str(line).expect("a line is JSON");
+            let (options, labels) = (&case["options"], case["options"]["columnLabels"].as_array());
+            let shape = Shape {
+                wide: options["wide"] == true,
+                namespace: options["withNamespace"] == true,
+                kind: options["kind"].as_str().unwrap_or_default().to_lowercase(),
+                labels: options["showLabels"] == true,
+                label_columns: labels.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
+                headers: options["noHeaders"] != true,
+                events: false,
+            };
+            let table = json!({"columnDefinitions": case["columns"], "rows": case["rows"]});
+            let printed = Columns::table().align(&lines(&table, &shape, true, ""));
+            assert_eq!(printed, case["out"].as_str().expect("a text"), "{}", case["name"]);
+        }
     }
 }

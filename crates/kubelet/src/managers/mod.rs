@@ -1,5 +1,5 @@
-//! The CPU, memory and topology managers: who has processors and memory nodes for himself, decided when the node takes a pod, on disk before
-//! the pod counts as taken, and given to containers as their cpuset.
+//! The CPU, memory and topology managers: which containers get exclusive CPUs and NUMA nodes. Decided when a pod is admitted, written to
+//! disk before the admission counts, and applied to containers as their cpuset.
 //!
 //! Decisions are pure over the machine's topology (`cpu`, `memory`, `align`). Device plugins have a say by the memory nodes of their devices.
 

@@ -1,4 +1,4 @@
-//! The class that decides who suffers first when the node runs short.
+//! QoS class of a pod: Guaranteed, Burstable or BestEffort. It decides which pods are killed or evicted first when the node runs short.
 
 use k8s_openapi::api::core::v1::Pod;
 use machinery::quantity::Quantity;

@@ -127,9 +127,14 @@ impl Evaluator<'_> {
             Expr::Binary(sign, left, right) => {
                 // Whether something is in a constant list is looked up at once.
                 let is_lookup = *sign == "in" && right.is_constant && matches!(right.expr, Expr::List(_));
-                let (left, right) = (eval(left)?, eval(right)?);
-                self.pay(if is_lookup { 0 } else { charges::binary(sign, &left, &right) })?;
-                functions::binary(self, sign, left, right)
+                match (eval(left), eval(right)) {
+                    (Ok(left), Ok(right)) => {
+                        self.pay(if is_lookup { 0 } else { charges::binary(sign, &left, &right) })?;
+                        functions::binary(self, sign, left, right)
+                    }
+                    // The operator has been at work, too.
+                    (Err(error), _) | (_, Err(error)) => self.pay(1).and(Err(error)),
+                }
             }
             Expr::List(items) => self.list(items, scope),
             Expr::Map(entries) => self.map(entries, scope),
@@ -315,6 +320,13 @@ fn variable<'s, 'a>(name: &str, scope: Option<&'s Scope<'s, 'a>>) -> Option<&'s 
         at = found.outer;
     }
     None
+}
+
+impl Node {
+    /// Whether it is the name of a type, such as `google.protobuf.Timestamp`.
+    pub(super) fn is_type_name(&self) -> bool {
+        self.qualified().is_some_and(|name| type_of_name(&name).is_some())
+    }
 }
 
 fn type_of_name<'a>(name: &str) -> Option<Val<'a>> {

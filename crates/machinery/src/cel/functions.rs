@@ -167,6 +167,7 @@ pub(super) fn member<'a>(cx: &Evaluator, target: Val<'a>, name: &str, values: Ve
         Val::Asking(asking) => authorizer::member(asking, name, &values),
         Val::Verdict(verdict) => authorizer::verdict(verdict, name, &values),
         other => match other.items() {
+            Some(items) if items.is_empty() && name == "sum" && values.is_empty() => Some(Ok(other.zero_of_items())),
             Some(items) => lists::member(cx, &items, name, &values),
             None => None,
         },

@@ -140,6 +140,9 @@ fn slice<'a>(items: &[Val<'a>], from: i64, to: i64) -> Outcome<'a> {
 
 fn sorted<'a>(items: &[Val<'a>]) -> Outcome<'a> {
     let mut sorted = items.to_vec();
+    if sorted.windows(2).any(|pair| pair[0].type_name() != pair[1].type_name()) {
+        return Err(EvalError::Failed("list elements must have the same type".into()));
+    }
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0].compare(&pair[1]).is_none()) {
         return Err(EvalError::overload("sort", &[&pair[0], &pair[1]]));
     }

@@ -36,6 +36,8 @@ mod charges_tests;
 #[cfg(test)]
 mod checker_tests;
 #[cfg(test)]
+mod upstream_tests;
+#[cfg(test)]
 mod tests;
 
 use std::cell::Cell;

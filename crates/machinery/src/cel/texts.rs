@@ -256,6 +256,7 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
             continue;
         }
         let value = arguments.next().ok_or_else(|| failed("index out of range: not enough arguments".into()))?;
+        let value = &if matches!(verb, 'f' | 'e') { number_of_word(value) } else { value.clone() };
         let text = match (verb, value) {
             ('s', value) => formatted(value),
             ('d', Val::Int(_) | Val::Uint(_)) => shown(value),
@@ -284,6 +285,16 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
         bounded(out.len())?;
     }
     Ok(Val::text(out))
+}
+
+/// The numbers that have no digits may be given as words.
+fn number_of_word<'a>(value: &Val<'a>) -> Val<'a> {
+    match value {
+        Val::Text(text) if text == "NaN" => Val::Double(f64::NAN),
+        Val::Text(text) if text == "Infinity" => Val::Double(f64::INFINITY),
+        Val::Text(text) if text == "-Infinity" => Val::Double(f64::NEG_INFINITY),
+        other => other.clone(),
+    }
 }
 
 /// `3.140000×10⁰⁰`.

@@ -247,7 +247,8 @@ impl<'a> Object<'a> {
 
     fn declared(&self, schema: &'a Value, is_root: bool, field: &str) -> Option<Type<'a>> {
         let property = unescaped(field);
-        if escaped(&property)? != field {
+        // Words of the language are names of fields as well, escaped or not.
+        if escaped(&property)? != field && !WORDS.contains(&field) {
             return None;
         }
         match property.as_str() {

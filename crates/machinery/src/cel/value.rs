@@ -13,6 +13,9 @@ use crate::quantity::Quantity;
 use crate::schema::ListKind;
 use crate::schema::structural::{JsonType, Structural};
 
+/// Go's zero time, `0001-01-01T00:00:00Z`.
+const YEAR_ONE_SECONDS: i64 = -62_135_596_800;
+
 #[derive(Clone, Debug)]
 pub enum Val<'a> {
     Null,
@@ -165,9 +168,21 @@ impl<'a> Val<'a> {
             }
             (Val::Json(value, schema), Val::Text(name)) => {
                 let found = value.get(name.as_ref())?;
-                Some(Val::json(found, schema.and_then(|schema| schema.field(name))))
+                // A nullable field of an object that is null counts as absent; a null entry of a map does not.
+                let is_object = schema.is_some_and(|schema| !schema.properties.is_empty());
+                (!is_object || !found.is_null()).then(|| Val::json(found, schema.and_then(|schema| schema.field(name))))
             }
             _ => None,
+        }
+    }
+
+    /// The sum of no items: of the type that the schema declares for them.
+    pub(super) fn zero_of_items(&self) -> Val<'a> {
+        let Val::Json(_, Some(Structural { items: Some(items), .. })) = self else { return Val::Int(0) };
+        match (items.ty, items.values.as_deref().map(|values| &*values.format)) {
+            (Some(JsonType::Number), _) => Val::Double(0.0),
+            (Some(JsonType::String), Some("duration")) => Val::Duration(Default::default()),
+            _ => Val::Int(0),
         }
     }
 
@@ -242,6 +257,7 @@ impl<'a> Val<'a> {
             Val::Uint(value) => *value == 0,
             Val::Double(value) => *value == 0.0,
             Val::Duration(value) => value.is_zero(),
+            Val::Time(value) => value.as_second() == YEAR_ONE_SECONDS && value.subsec_nanosecond() == 0,
             Val::Optional(value) => value.is_none(),
             other => other.size() == Some(0),
         }

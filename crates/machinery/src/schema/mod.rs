@@ -12,6 +12,8 @@ mod validate_lists;
 mod validate_rules;
 #[cfg(test)]
 mod structural_tests;
+#[cfg(test)]
+mod upstream_tests;
 mod zero;
 
 use std::collections::HashMap;

@@ -108,6 +108,7 @@ pub struct Rule {
     pub program: Result<cel::Program, cel::Issues>,
     pub message: Box<str>,
     pub message_expression: Option<cel::Program>,
+    pub message_expression_text: Box<str>,
     pub reason: Box<str>,
     pub field_path: Box<str>,
     /// Speaks of `oldSelf`, so it holds only where there is an old value.
@@ -173,8 +174,9 @@ fn parse(schema: &Value, depth: usize) -> Structural {
         _ => None,
     };
     let children = || made.properties.values().chain(made.items.as_deref()).chain(each);
+    let all_of = || made.values.iter().flat_map(|values| &values.all_of);
     let has_defaults = made.default.is_some() || children().any(|child| child.has_defaults);
-    let has_rules = !made.rules.is_empty() || children().any(|child| child.has_rules);
+    let has_rules = !made.rules.is_empty() || children().chain(all_of()).any(|child| child.has_rules);
     (made.has_defaults, made.has_rules) = (has_defaults, has_rules);
     made
 }
@@ -271,6 +273,7 @@ fn rule(entry: &Value) -> Rule {
         transition: program.as_ref().is_ok_and(|program| program.mentions("oldSelf")),
         program,
         message: text("message").into(),
+        message_expression_text: message_expression.into(),
         message_expression: match message_expression {
             "" => None,
             text => cel::Program::parse(text).ok(),

@@ -137,13 +137,13 @@ pub fn default(value: &mut Value, schema: &Structural) {
     }
 }
 
-/// A null that the schema does not allow is as good as missing. Items of lists are left for validation to refuse.
+/// A null that the schema neither allows nor replaces by a default is as good as missing. Items of lists are left for validation to refuse.
 pub fn drop_nulls(value: &mut Value, schema: &Structural) {
     match value {
         Value::Object(map) => map.retain(|name, value| {
             let Some(schema) = schema.field(name) else { return true };
             if value.is_null() {
-                return schema.nullable;
+                return schema.nullable || schema.default.is_some();
             }
             drop_nulls(value, schema);
             true

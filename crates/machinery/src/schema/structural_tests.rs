@@ -225,7 +225,7 @@ fn lists_hold_nothing_twice() {
         "items": {"type": "object", "properties": {"name": {"type": "string"}, "protocol": {"type": "string", "default": "TCP"}}}});
     check(
         map,
-        json!([{"name": "a"}, {"name": "b"}, {"name": "a", "protocol": "TCP"}]),
+        json!([{"name": "a", "protocol": "TCP"}, {"name": "a"}, {"name": "a", "protocol": "TCP"}]),
         &["spec[2]: Duplicate value: {\"name\":\"a\",\"protocol\":\"TCP\"}"],
     );
     let embedded =

@@ -1,5 +1,6 @@
 //! What a schema's types cannot say: lists that are sets or maps hold nothing twice, and embedded objects name their kind.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
@@ -22,12 +23,15 @@ fn walk(value: &Value, schema: &Structural, path: &mut String, errors: &mut Erro
                 embedded(map, path, errors);
             }
             for (name, value) in map.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
-                let Some(schema) = schema.field(name) else { continue };
-                if length > 0 {
-                    path.push('.');
+                let Some(below) = schema.field(name) else { continue };
+                if !schema.properties.contains_key(name.as_str()) {
+                    path.extend(["[", name, "]"]);
+                } else if length > 0 {
+                    path.extend([".", name]);
+                } else {
+                    path.push_str(name);
                 }
-                path.push_str(name);
-                walk(value, schema, path, errors);
+                walk(value, below, path, errors);
                 path.truncate(length);
             }
         }
@@ -49,20 +53,30 @@ fn unique(items: &[Value], schema: &Structural, path: &str, errors: &mut Errors)
     let identity = |item: &Value| match &schema.list {
         Some(ListKind::Set) => Some(item.clone()),
         Some(ListKind::Map(keys)) => {
-            let item_schema = schema.items.as_deref();
-            let pairs = keys.iter().filter_map(|key| {
-                let default = || item_schema?.properties.get(key)?.default.as_ref();
-                Some((key.to_string(), item.get(key.as_ref()).or_else(default)?.clone()))
-            });
+            let pairs = keys.iter().filter_map(|key| Some((key.to_string(), item.get(key.as_ref())?.clone())));
             Some(Value::Object(pairs.collect::<Map<_, _>>()))
         }
         Some(ListKind::Atomic) | None => None,
     };
-    let mut seen = std::collections::HashSet::new();
+    if let (Some(ListKind::Map(_)), Some(index)) =
+        (&schema.list, items.iter().position(|item| !item.is_object() && !item.is_null()))
+    {
+        let detail = "must be an object for an array of list-type map";
+        return errors.push(FieldError::new(
+            Problem::Invalid,
+            format!("{path}[{index}]"),
+            shown(&items[index]),
+            detail,
+        ));
+    }
+    // How often each was seen. The text of a value is its identity: maps are sorted.
+    let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, item) in items.iter().enumerate() {
         let Some(identity) = identity(item) else { return };
-        // The text of a value is its identity: maps are sorted.
-        if !seen.insert(identity.to_string()) {
+        let times = seen.entry(identity.to_string()).or_default();
+        *times += 1;
+        // What is there a third time was told already.
+        if *times == 2 {
             errors.push(FieldError::new(Problem::Duplicate, format!("{path}[{index}]"), shown(&identity), ""));
         }
     }

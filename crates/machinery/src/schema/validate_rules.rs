@@ -11,11 +11,16 @@ use crate::cel::{EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Val};
 use crate::field::{Errors, FieldError, Problem, shown};
 
 pub fn validate_rules(object: &Value, old: Option<&Value>, schema: &Structural, errors: &mut Errors) {
-    Rules { errors, path: String::new(), budget: OBJECT_COST_MAX }.value(object, old, schema);
+    let rules = Place { rules: schema, schema, ratchets: true };
+    Rules { errors, path: String::new(), budget: OBJECT_COST_MAX }.value(object, old, rules, None);
 }
 
 const OBJECT_BUDGET_SPENT: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
+const MESSAGE_BUDGET_SPENT: &str =
+    "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
+/// Longer messages of expressions are not shown.
+const MESSAGE_BYTES_MAX: usize = 5120;
 
 struct Rules<'a> {
     errors: &'a mut Errors,
@@ -24,38 +29,77 @@ struct Rules<'a> {
     budget: u64,
 }
 
+/// A level of a schema: what its rules say, and what its values are.
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    rules: &'s Structural,
+    schema: &'s Structural,
+    /// Whether an unchanged value itself keeps its rules from running. In an `allOf` only what is around it does, and apiVersion and
+    /// kind of the object are never the old ones: both objects are in the version of the request.
+    ratchets: bool,
+}
+
+impl<'s> Place<'s> {
+    fn field(self, name: &str) -> Option<Place<'s>> {
+        let rules = self.rules.field(name).filter(|rules| rules.has_rules)?;
+        Some(Place { rules, schema: self.schema.field(name)?, ratchets: self.ratchets })
+    }
+
+    fn items(self) -> Option<Place<'s>> {
+        let rules = self.rules.items.as_deref().filter(|rules| rules.has_rules)?;
+        Some(Place { rules, schema: self.schema.items.as_deref()?, ratchets: self.ratchets })
+    }
+
+    fn all_of(self) -> impl Iterator<Item = Place<'s>> {
+        let nested = self.rules.values.iter().flat_map(|values| &values.all_of).filter(|rules| rules.has_rules);
+        nested.map(move |rules| Place { rules, schema: self.schema, ratchets: false })
+    }
+}
+
 impl Rules<'_> {
-    fn value(&mut self, value: &Value, old: Option<&Value>, schema: &Structural) {
-        if !schema.has_rules || value.is_null() {
+    /// `around` says whether the nearest value around this one that has an old one is unchanged.
+    fn value(&mut self, value: &Value, old: Option<&Value>, place: Place, around: Option<bool>) {
+        if !place.rules.has_rules || value.is_null() {
             return;
         }
-        let unchanged = old == Some(value);
-        for rule in &schema.rules {
-            self.rule(rule, value, old, unchanged, schema);
+        let unchanged = match old {
+            Some(old) if place.ratchets => old == value,
+            _ => around.unwrap_or(false),
+        };
+        for rule in &place.rules.rules {
+            self.rule(rule, value, old, unchanged, place.schema);
+        }
+        for nested in place.all_of() {
+            self.value(value, old, nested, around);
         }
         let length = self.path.len();
         match value {
             Value::Object(map) => {
                 for (name, below) in map {
-                    let Some(field) = schema.field(name).filter(|field| field.has_rules) else { continue };
-                    if !schema.properties.contains_key(name.as_str()) {
+                    let Some(field) = place.field(name) else { continue };
+                    if !place.schema.properties.contains_key(name.as_str()) {
                         self.path.extend(["[", name, "]"]);
                     } else if length > 0 {
                         self.path.extend([".", name]);
                     } else {
                         self.path.push_str(name);
                     }
-                    self.value(below, old.and_then(|old| old.get(name)), field);
+                    let below_old = old.and_then(|old| old.get(name));
+                    if around.is_none() && ["apiVersion", "kind"].contains(&name.as_str()) {
+                        self.value(below, below_old, Place { ratchets: false, ..field }, None);
+                    } else {
+                        self.value(below, below_old, field, Some(unchanged));
+                    }
                     self.path.truncate(length);
                 }
             }
             Value::Array(items) => {
-                let Some(item_schema) = schema.items.as_deref().filter(|schema| schema.has_rules) else { return };
-                let known = Correlated::new(schema.list.as_ref(), old);
+                let Some(each) = place.items() else { return };
+                let known = Correlated::new(place.schema.list.as_ref(), old);
                 for (index, item) in items.iter().enumerate() {
                     // Writing to a String cannot fail.
                     let _ = write!(self.path, "[{index}]");
-                    self.value(item, known.as_ref().and_then(|known| known.find(item)), item_schema);
+                    self.value(item, known.as_ref().and_then(|known| known.find(item)), each, Some(unchanged));
                     self.path.truncate(length);
                 }
             }
@@ -64,6 +108,12 @@ impl Rules<'_> {
     }
 
     fn rule(&mut self, rule: &Rule, value: &Value, old: Option<&Value>, unchanged: bool, schema: &Structural) {
+        let text = rule.text.trim();
+        let said = if rule.message.is_empty() { text } else { rule.message.trim() };
+        let program = match &rule.program {
+            Ok(program) => program,
+            Err(why) => return self.refuse(schema, format!("rule compile error: compilation failed: {why}")),
+        };
         // What an update leaves as it was is not held against it.
         if (unchanged && !rule.transition)
             || (rule.transition && old.is_none() && !rule.optional_old_self)
@@ -71,12 +121,6 @@ impl Rules<'_> {
         {
             return;
         }
-        let text = rule.text.trim();
-        let said = if rule.message.is_empty() { text } else { rule.message.trim() };
-        let program = match &rule.program {
-            Ok(program) => program,
-            Err(why) => return self.refuse(schema, format!("rule compile error: compilation failed: {why}")),
-        };
         let old_self = old.map(|old| Val::json(old, Some(schema)));
         let old_self =
             if rule.optional_old_self { Some(Val::Optional(old_self.map(std::rc::Rc::new))) } else { old_self };
@@ -86,14 +130,9 @@ impl Rules<'_> {
         match program.eval(&variables, &mut self.budget) {
             Ok(Val::Bool(true)) => {}
             Ok(Val::Bool(false)) => {
-                let made = rule.message_expression.as_ref().and_then(|expression| {
-                    match expression.eval(&variables, &mut self.budget) {
-                        Ok(Val::Text(text)) if !text.trim().is_empty() && !text.contains('\n') => Some(text.trim().to_string()),
-                        _ => None,
-                    }
-                });
-                let detail = made.unwrap_or_else(|| if rule.message.is_empty() { format!("failed rule: {text}") } else { said.to_string() });
-                self.failed(rule, value, schema, detail);
+                if let Some(detail) = self.message(rule, &variables, schema) {
+                    self.failed(rule, value, schema, detail);
+                }
             }
             Ok(_) => self.refuse(schema, format!("cel expression evaluated to a value that is no bool evaluating rule: {said}")),
             Err(error @ EvalError::Overload) => self.refuse(
@@ -101,17 +140,49 @@ impl Rules<'_> {
                 format!("'{error}': call arguments did not match a supported operator, function or macro signature for rule: {said}"),
             ),
             // What all rules may cost is used up, rather than what this one may.
-            Err(EvalError::Budget) if !whole => {
-                self.budget = 0;
-                self.refuse(schema, OBJECT_BUDGET_SPENT.into());
-            }
+            Err(EvalError::Budget) if !whole => self.end(schema, OBJECT_BUDGET_SPENT.into()),
             Err(error @ EvalError::Budget) => {
-                self.budget = 0;
                 let detail = format!("'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {said}");
-                self.refuse(schema, detail);
+                self.end(schema, detail);
             }
             Err(error) => self.refuse(schema, format!("{error} evaluating rule: {said}")),
         }
+    }
+
+    /// What is told of a rule that does not hold; nothing where it was refused already, because its message costs too much.
+    fn message(&mut self, rule: &Rule, variables: &[(&str, Val)], schema: &Structural) -> Option<String> {
+        let written = || match rule.message.trim() {
+            "" => format!("failed rule: {}", rule.text.trim()),
+            message => message.to_owned(),
+        };
+        let Some(expression) = &rule.message_expression else { return Some(written()) };
+        let whole = self.budget >= EXPRESSION_COST_MAX;
+        match expression.eval(variables, &mut self.budget) {
+            Ok(Val::Text(text)) => {
+                let text = text.trim();
+                let is_fit = !text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains(['\n', '\r']);
+                Some(if is_fit { text.to_owned() } else { written() })
+            }
+            Err(EvalError::Budget) => {
+                let detail = if whole {
+                    let shown = Value::from(&*rule.message_expression_text);
+                    format!(
+                        "no further validation rules will be run due to call cost exceeds limit for messageExpression: {shown}"
+                    )
+                } else {
+                    MESSAGE_BUDGET_SPENT.into()
+                };
+                self.end(schema, detail);
+                None
+            }
+            _ => Some(written()),
+        }
+    }
+
+    /// The last refusal: no further rule runs.
+    fn end(&mut self, schema: &Structural, detail: String) {
+        self.budget = 0;
+        self.refuse(schema, detail);
     }
 
     fn refuse(&mut self, schema: &Structural, detail: String) {

@@ -17,7 +17,7 @@ pub struct Fields {
     pub days: u64,
     pub months: u64,
     pub weekdays: u64,
-    /// Where both days and weekdays are narrowed down, either may match; where one is `*`, both must.
+    /// Where both days and weekdays are narrowed down, either may match; where one is a star, both must.
     pub any_day: bool,
     pub any_weekday: bool,
 }
@@ -100,7 +100,13 @@ impl Schedule {
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
             return Err(ScheduleError::Fields(fields.into_iter().map(Into::into).collect()));
         };
-        let star = |text: &str| text.split(',').any(|part| part.starts_with(['*', '?']));
+        // Every second day is no star any more.
+        let star = |text: &str| {
+            text.split(',').any(|part| {
+                let (range, step) = part.split_once('/').unwrap_or((part, "1"));
+                range.starts_with(['*', '?']) && step.parse::<u64>().is_ok_and(|step| step <= 1)
+            })
+        };
         Ok(Schedule::At(Fields {
             minutes: field(minutes, &MINUTES)?,
             hours: field(hours, &HOURS)?,
@@ -265,5 +271,7 @@ mod tests {
         let Ok(Schedule::At(fields)) = Schedule::parse("50/5 1-3 * * 0") else { panic!("a good schedule") };
         assert_eq!((fields.minutes, fields.hours), (1 << 50 | 1 << 55, 0b1110));
         assert_eq!((fields.any_day, fields.any_weekday), (true, false));
+        let Ok(Schedule::At(fields)) = Schedule::parse("0 0 */2 * */1") else { panic!("a good schedule") };
+        assert_eq!((fields.any_day, fields.any_weekday), (false, true));
     }
 }

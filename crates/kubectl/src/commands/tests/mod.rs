@@ -13,11 +13,14 @@ mod apply;
 mod rollout;
 mod wait;
 mod describe;
+mod describe_upstream;
 mod look;
 mod auth;
 mod config;
 mod local;
 mod refused;
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 

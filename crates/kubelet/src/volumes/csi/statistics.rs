@@ -1,4 +1,5 @@
-//! How full volumes of drivers are, as their drivers say. Nobody waits for a driver: what is known is answered, and asked anew beside.
+//! Usage of CSI volumes, as NodeGetVolumeStats reports it. A request is answered from the last report and does not wait for the driver;
+//! a task asks the driver for the next one.
 
 use std::path::PathBuf;
 use std::sync::Arc;

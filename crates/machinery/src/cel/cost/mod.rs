@@ -136,7 +136,12 @@ impl<'a> Estimator<'a> {
             Expr::Text(text) => Found::new(0, Type::Text).sized(Size::fixed(text.chars().count() as u64)),
             Expr::Bytes(bytes) => Found::new(0, Type::Bytes).sized(Size::fixed(bytes.len() as u64)),
             Expr::Name(name) => self.name(name, scope),
-            Expr::Select(of, field) => self.select(below(of), field),
+            Expr::Select(of, field) => match node.root_name().filter(|root| self.is_free(root, scope)) {
+                Some("google" | "net") if node.is_type_name() => {
+                    self.name(&node.qualified().unwrap_or_default(), scope)
+                }
+                _ => self.select(below(of), field),
+            },
             // Looking whether a field is there is free.
             Expr::Has(of, _) => self.computed(Found::new(below(of).cost, Type::Bool)),
             Expr::SelectOptional(of, field) => {

@@ -270,3 +270,5 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upstream_tests;

@@ -1,5 +1,5 @@
-//! A write that takes nothing from anybody: nobody but its manager owns what it changes. Then no set changes, at most a small one
-//! comes, and none is read: the texts are looked through once. Most writes are such, those of controllers and kubelets above all.
+//! Managed fields of a write whose changed fields have no other owner. Then no set of another manager changes, so that none is
+//! decoded: their texts are scanned once. Most writes are such, those of controllers and kubelets above all.
 
 use std::rc::Rc;
 
