@@ -1,9 +1,11 @@
 //! One decision: filter the nodes, score those that pass, choose. Data in, data out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rand::Rng;
 
+use crate::failure::Failure;
 use crate::framework::{Filter, Filtering, Refusal, Scoring, View};
 use crate::pod_info::PodInfo;
 use crate::profile::Profile;
@@ -20,41 +22,6 @@ pub enum Decision {
     Unschedulable(Failure),
     /// A plugin could not say whether a node takes the pod: another attempt may.
     Error(String),
-}
-
-/// Why no node takes the pod.
-#[derive(Debug, Default)]
-pub struct Failure {
-    /// Nodes that were refused, and why.
-    pub nodes: BTreeMap<NodeIndex, Refusal>,
-    /// Said once for the whole cluster instead.
-    pub all: Option<Refusal>,
-    /// Which plugins refused: only what may change their minds is worth another try.
-    pub plugins: BTreeSet<&'static str>,
-    pub nodes_total: usize,
-    /// What ended the attempt before all nodes were asked.
-    pub error: Option<String>,
-}
-
-impl Failure {
-    /// `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint(s).`
-    pub fn message(&self) -> String {
-        if self.nodes_total == 0 {
-            return "no nodes available to schedule pods".into();
-        }
-        let head = format!("0/{} nodes are available", self.nodes_total);
-        if let Some(all) = &self.all {
-            return format!("{head}: {}.", all.reasons.join(", "));
-        }
-        let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
-        for reason in self.nodes.values().flat_map(|refusal| &refusal.reasons) {
-            *counted.entry(reason).or_default() += 1;
-        }
-        // Sorted as text, the count included, as upstream does.
-        let mut reasons: Vec<String> = counted.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        reasons.sort();
-        if reasons.is_empty() { format!("{head}.") } else { format!("{head}: {}.", reasons.join(", ")) }
-    }
 }
 
 /// The questions of all plugins about one pod.
@@ -100,21 +67,15 @@ impl<'a> Questions<'a> {
 
     /// With the pods in mind that were promised the node and are at least as important: it must take the pod whether
     /// they come or not.
-    pub fn check_with_nominated(
-        &mut self,
-        view: View,
-        pod: &PodInfo,
-        node: &NodeInfo,
-    ) -> Result<(), (&'static str, Refusal)> {
-        let promised = view.snapshot.nominated.on(&node.name).iter();
-        let promised: Vec<_> =
-            promised.filter(|other| other.uid != pod.uid && other.priority >= pod.priority).cloned().collect();
-        if !promised.is_empty() {
+    pub fn check_with_nominated(&mut self, pod: &PodInfo, node: &NodeInfo) -> Result<(), (&'static str, Refusal)> {
+        let counts = |other: &&Arc<PodInfo>| other.uid != pod.uid && other.priority >= pod.priority;
+        let promised = || node.nominated.iter().filter(counts);
+        if promised().next().is_some() {
             let mut fuller = node.clone();
-            promised.iter().for_each(|other| fuller.add(other.clone()));
-            promised.iter().for_each(|other| self.add_pod(other, &fuller));
+            promised().for_each(|other| fuller.add(other.clone()));
+            promised().for_each(|other| self.add_pod(other, &fuller));
             let outcome = self.check(&fuller);
-            promised.iter().for_each(|other| self.remove_pod(other, &fuller));
+            promised().for_each(|other| self.remove_pod(other, &fuller));
             outcome?;
         }
         self.check(node)
@@ -160,51 +121,50 @@ fn filter<'a>(
     let snapshot = view.snapshot;
     let mut failure = Failure { nodes_total: snapshot.len(), ..Failure::default() };
     let mut feasible = Vec::new();
-    let none_promised = snapshot.nominated.is_empty();
     let only = questions.only.take();
-    let mut check = |node: &NodeInfo| {
-        if none_promised { questions.check(node) } else { questions.check_with_nominated(view, pod, node) }
-    };
     // Answers whether it is worth asking another.
-    let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>| match check(node) {
-        Ok(()) => {
+    let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>, failure: &mut Failure| {
+        let Err((plugin, refusal)) = questions.check_with_nominated(pod, node) else {
             feasible.push(node);
-            true
+            return true;
+        };
+        let goes_on = !refusal.is_error;
+        if !goes_on {
+            failure.error = Some(format!("running {plugin:?} filter plugin: {}", refusal.reasons.join(", ")));
         }
-        Err((plugin, refusal)) => {
-            let goes_on = !refusal.is_error;
-            if !goes_on {
-                failure.error = Some(format!("running {plugin:?} filter plugin: {}", refusal.reasons.join(", ")));
-            }
-            failure.plugins.insert(plugin);
-            failure.nodes.insert(node.index, refusal);
-            goes_on
-        }
+        failure.plugins.insert(plugin);
+        failure.refused.add(node.index, refusal);
+        goes_on
     };
     // A pod that was promised a node after preemption is tried there first.
-    let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
-    if let Some(node) = nominated.and_then(|name| snapshot.by_name(name)) {
-        let goes_on = ask(node, &mut feasible);
+    let nominated = nominated_node(view, pod);
+    if let Some(node) = nominated {
+        let goes_on = ask(node, &mut feasible, &mut failure);
         if !feasible.is_empty() || !goes_on {
             return (feasible, failure);
         }
     }
     if let Some(only) = &only {
-        let goes_on = only.iter().all(|index| ask(snapshot.node(*index), &mut feasible));
+        let asked = nominated.map(|node| node.index);
+        let mut others = only.iter().filter(|index| asked != Some(**index));
+        let goes_on = others.all(|index| ask(snapshot.node(*index), &mut feasible, &mut failure));
         if feasible.is_empty() && goes_on {
-            let told: Vec<NodeIndex> = failure.nodes.keys().copied().collect();
-            let left_out = snapshot.order().iter().filter(|index| !told.contains(index));
+            let told = |index: &&NodeIndex| only.contains(index) || asked == Some(**index);
+            let left_out = snapshot.order().iter().filter(|index| !told(index));
             let refusal = Refusal::final_("node(s) didn't satisfy plugin(s) [NodeAffinity]");
-            left_out.for_each(|index| _ = failure.nodes.insert(*index, refusal.clone()));
+            left_out.for_each(|index| failure.refused.add(*index, refusal.clone()));
             failure.plugins.insert("NodeAffinity");
         }
         return (feasible, failure);
     }
+    // It is asked again in its turn.
+    failure.refused.clear();
     let order = snapshot.order();
     let enough = feasible_nodes_wanted(order.len(), profile.percentage_of_nodes_to_score as usize);
     let mut looked_at = 0;
     for offset in 0..order.len() {
-        let goes_on = ask(snapshot.node(order[(*start + offset) % order.len()]), &mut feasible);
+        let node = snapshot.node(order[(*start + offset) % order.len()]);
+        let goes_on = ask(node, &mut feasible, &mut failure);
         looked_at += 1;
         if feasible.len() >= enough || !goes_on {
             break;
@@ -212,6 +172,12 @@ fn filter<'a>(
     }
     *start = if order.is_empty() { 0 } else { (*start + looked_at) % order.len() };
     (feasible, failure)
+}
+
+/// The node that the pod was promised: what the scheduler knows, which may not be written yet, before what the pod says.
+pub(crate) fn nominated_node<'a>(view: View<'a>, pod: &PodInfo) -> Option<&'a NodeInfo> {
+    let said = || pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
+    view.snapshot.nomination(&pod.uid).or_else(said).and_then(|name| view.snapshot.by_name(name))
 }
 
 /// How many nodes that pass are enough: all of a small cluster, a shrinking share of a large one.

@@ -3,6 +3,7 @@
 //! Upstream's PreFilter and Filter are [`Plugin::filter`] and [`Filter`]; PreScore, Score and NormalizeScore are
 //! [`Plugin::score`] and [`Score`]; queueing hints are [`Plugin::may_help`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -32,7 +33,7 @@ pub struct View<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// In upstream's words, as counted in `0/5 nodes are available: 3 Insufficient cpu, ...`.
-    pub reasons: Vec<String>,
+    pub reasons: Reasons,
     /// Whether ending other pods could help.
     pub resolvable: bool,
     /// Something is wrong with the pod or with what it refers to: it goes nowhere, whatever other nodes say.
@@ -40,16 +41,47 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn resolvable(reason: impl Into<String>) -> Refusal {
-        Refusal { reasons: vec![reason.into()], resolvable: true, is_error: false }
+    pub fn resolvable(reason: impl Into<Reason>) -> Refusal {
+        Refusal { reasons: Reasons(reason.into(), Vec::new()), resolvable: true, is_error: false }
     }
 
-    pub(crate) fn final_(reason: impl Into<String>) -> Refusal {
-        Refusal { reasons: vec![reason.into()], resolvable: false, is_error: false }
+    pub(crate) fn final_(reason: impl Into<Reason>) -> Refusal {
+        Refusal { reasons: Reasons(reason.into(), Vec::new()), resolvable: false, is_error: false }
     }
 
-    pub(crate) fn error(reason: impl Into<String>) -> Refusal {
-        Refusal { reasons: vec![reason.into()], resolvable: false, is_error: true }
+    pub(crate) fn error(reason: impl Into<Reason>) -> Refusal {
+        Refusal { reasons: Reasons(reason.into(), Vec::new()), resolvable: false, is_error: true }
+    }
+}
+
+/// Most are the same text for every node, which is not copied.
+type Reason = Cow<'static, str>;
+
+/// At least one reason. The first is kept in place: a decision about a pod that fits nowhere makes one of these for every node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reasons(Reason, Vec<Reason>);
+
+impl From<&'static str> for Reasons {
+    fn from(reason: &'static str) -> Reasons {
+        Reasons(reason.into(), Vec::new())
+    }
+}
+
+impl Reasons {
+    /// One more, or the first.
+    pub(crate) fn push(reasons: &mut Option<Reasons>, reason: impl Into<Reason>) {
+        match reasons {
+            Some(Reasons(_, more)) => more.push(reason.into()),
+            None => *reasons = Some(Reasons(reason.into(), Vec::new())),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.0).chain(&self.1).map(|reason| &**reason)
+    }
+
+    pub(crate) fn join(&self, between: &str) -> String {
+        self.iter().collect::<Vec<&str>>().join(between)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod objects;
 pub mod framework;
 pub mod plugins;
 pub mod profile;
+pub mod failure;
 pub mod cycle;
 pub mod preempt;
 pub mod queue;

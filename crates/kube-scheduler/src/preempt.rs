@@ -10,8 +10,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use machinery::selector::LabelSelector;
 use rand::Rng;
 
-use crate::cycle::{Failure, Questions};
-use crate::framework::View;
+use crate::cycle::{Questions, nominated_node};
+use crate::failure::Failure;
+use crate::framework::{Reasons, View};
 use crate::pod_info::PodInfo;
 use crate::profile::Profile;
 use crate::snapshot::{NodeIndex, NodeInfo};
@@ -58,18 +59,18 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
             return Outcome::Nothing(explained(&BTreeMap::from([(NOT_HELPFUL.to_owned(), view.snapshot.len())]), view));
         }
     };
-    let helpful: Vec<NodeIndex> =
-        failure.nodes.iter().filter(|(_, refusal)| refusal.resolvable).map(|(node, _)| *node).collect();
+    let helpful = failure.refused.iter().filter(|(_, refusal)| refusal.resolvable);
+    let helpful: Vec<NodeIndex> = helpful.map(|(node, _)| node).collect();
     let mut reasons = BTreeMap::from([(NOT_HELPFUL.to_owned(), view.snapshot.len() - helpful.len())]);
     let enough = (helpful.len() * profile.candidates_percent / 100).max(profile.candidates_min);
     let start = if helpful.is_empty() { 0 } else { random.random_range(0..helpful.len()) };
-    let budgets = view.objects.budgets.list();
+    let budgets: Vec<Budget> = view.objects.budgets.list().into_iter().map(Budget::new).collect();
     let mut candidates = Vec::new();
     for offset in 0..helpful.len() {
         let node = view.snapshot.node(helpful[(start + offset) % helpful.len()]);
-        match candidate(&mut questions, view, pod, node, &budgets) {
+        match candidate(&mut questions, pod, node, &budgets) {
             Ok(candidate) => candidates.push(candidate),
-            Err(whys) => whys.into_iter().for_each(|why| *reasons.entry(why).or_default() += 1),
+            Err(whys) => whys.iter().for_each(|why| count(&mut reasons, why)),
         }
         // One that violates a budget is not good enough as long as no other is found.
         let any_harmless = candidates.iter().any(|candidate| candidate.budgets_violated == 0);
@@ -80,6 +81,13 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
     match candidates.into_iter().min_by_key(rank) {
         Some(best) => Outcome::Victims { node: best.node, victims: best.victims },
         None => Outcome::Nothing(explained(&reasons, view)),
+    }
+}
+
+fn count(reasons: &mut BTreeMap<String, usize>, reason: &str) {
+    match reasons.get_mut(reason) {
+        Some(nodes) => *nodes += 1,
+        None => _ = reasons.insert(reason.to_owned(), 1),
     }
 }
 
@@ -102,9 +110,8 @@ fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), NotEl
         return Err(NotEligible::Never);
     }
     // While pods that were preempted for it are still ending, there is nothing more to do.
-    let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
-    if let Some(node) = nominated.and_then(|name| view.snapshot.by_name(name)) {
-        let refusal = failure.nodes.get(&node.index).or(failure.all.as_ref());
+    if let Some(node) = nominated_node(view, pod) {
+        let refusal = failure.refused.of(node.index).or(failure.all.as_ref());
         let still_possible = refusal.is_none_or(|refusal| refusal.resolvable);
         let ending = node.pods.iter().any(|other| {
             let target = component_helpers::pods::condition(&other.pod, "DisruptionTarget");
@@ -123,15 +130,14 @@ fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), NotEl
 /// What must go from one node, as little as possible; or why that would not help.
 fn candidate(
     questions: &mut Questions,
-    view: View,
     pod: &PodInfo,
     node: &NodeInfo,
-    budgets: &[Arc<PodDisruptionBudget>],
-) -> Result<Candidate, Vec<String>> {
+    budgets: &[Budget],
+) -> Result<Candidate, Reasons> {
     let mut less_important: Vec<Arc<PodInfo>> =
         node.pods.iter().filter(|other| other.priority < pod.priority).cloned().collect();
     if less_important.is_empty() {
-        return Err(vec![NO_VICTIMS.to_owned()]);
+        return Err(NO_VICTIMS.into());
     }
     let mut emptier = node.clone();
     let gone = less_important.clone();
@@ -139,7 +145,7 @@ fn candidate(
         emptier.remove(&other.uid);
         questions.remove_pod(other, &emptier);
     }
-    let fits = |questions: &mut Questions, node: &NodeInfo| questions.check_with_nominated(view, pod, node);
+    let fits = |questions: &mut Questions, node: &NodeInfo| questions.check_with_nominated(pod, node);
     let mut victims = Vec::new();
     let mut budgets_violated = 0;
     let emptied = fits(questions, &emptier);
@@ -173,7 +179,7 @@ fn candidate(
     match emptied {
         // What keeps the pod from the emptied node is said as it is of any node.
         Err((_, refusal)) => Err(refusal.reasons),
-        Ok(()) if victims.is_empty() => Err(vec![NO_VICTIMS.to_owned()]),
+        Ok(()) if victims.is_empty() => Err(NO_VICTIMS.into()),
         Ok(()) => Ok(Candidate { node: node.index, victims, budgets_violated }),
     }
 }
@@ -191,25 +197,43 @@ fn started(pod: &PodInfo) -> Timestamp {
 
 type Pods = Vec<Arc<PodInfo>>;
 
+/// A budget as it is asked about the pods of every node: its selector is read once.
+struct Budget {
+    budget: Arc<PodDisruptionBudget>,
+    /// None for one that selects nobody: a budget of everything is one of nothing.
+    selector: Option<LabelSelector>,
+    allowed: i32,
+}
+
+impl Budget {
+    fn new(budget: Arc<PodDisruptionBudget>) -> Budget {
+        let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
+        let allowed = budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0);
+        Budget { selector: selector.filter(|selector| !selector.matches_everything()), allowed, budget }
+    }
+
+    fn covers(&self, pod: &PodInfo) -> bool {
+        // A pod without labels has no budget.
+        let labeled = pod.labels().is_some_and(|labels| !labels.is_empty());
+        let same = self.budget.metadata.namespace.as_deref() == Some(&pod.key.namespace);
+        labeled && same && self.selector.as_ref().is_some_and(|selector| selects(selector, pod.labels()))
+    }
+
+    /// Whether the pod's going is counted already.
+    fn knows(&self, pod: &PodInfo) -> bool {
+        let disrupted = self.budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
+        disrupted.is_some_and(|pods| pods.contains_key(&pod.key.name))
+    }
+}
+
 /// Pods whose going would violate a budget, counting those before them in the list, and the others.
-fn split_by_budgets(pods: &[Arc<PodInfo>], budgets: &[Arc<PodDisruptionBudget>]) -> (Pods, Pods) {
-    let mut allowed: Vec<i32> = budgets
-        .iter()
-        .map(|budget| budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0))
-        .collect();
+fn split_by_budgets(pods: &[Arc<PodInfo>], budgets: &[Budget]) -> (Pods, Pods) {
+    let mut allowed: Vec<i32> = budgets.iter().map(|budget| budget.allowed).collect();
     let (mut violating, mut fine) = (Vec::new(), Vec::new());
     for pod in pods {
         let mut violates = false;
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
-            let same = budget.metadata.namespace.as_deref() == Some(&pod.key.namespace);
-            let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
-            // A pod without labels has no budget, and a budget of everything is one of nothing.
-            let labeled = pod.labels().is_some_and(|labels| !labels.is_empty());
-            let meant =
-                |selector: LabelSelector| labeled && !selector.matches_everything() && selects(&selector, pod.labels());
-            let selected = same && selector.is_some_and(meant);
-            let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
-            if !selected || disrupted.is_some_and(|pods| pods.contains_key(&pod.key.name)) {
+            if !budget.covers(pod) || budget.knows(pod) {
                 continue;
             }
             *allowed -= 1;

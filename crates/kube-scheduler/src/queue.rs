@@ -95,6 +95,8 @@ pub struct Queue {
     /// The same by how long they wait.
     waiting_since: BTreeSet<(Instant, String)>,
     gated: BTreeSet<String>,
+    /// Pods whose victims are being ended, and the change that would have had them tried again meanwhile. As many as wait, at most.
+    making_room: HashMap<String, Option<&'static str>>,
     clock: u64,
     limits: Limits,
     /// Pods that came into a queue, by why and into which.
@@ -118,6 +120,7 @@ impl Queue {
             waiting: HashMap::new(),
             waiting_since: BTreeSet::new(),
             gated: BTreeSet::new(),
+            making_room: HashMap::new(),
             clock: 0,
             limits,
             incoming: BTreeMap::new(),
@@ -157,6 +160,7 @@ impl Queue {
     }
 
     pub fn remove(&mut self, uid: &str) {
+        self.making_room.remove(uid);
         if self.entries.contains_key(uid) {
             self.move_to(uid, Place::Out, "");
             self.entries.remove(uid);
@@ -192,6 +196,23 @@ impl Queue {
             entry.errors = 0;
         }
         self.move_to(uid, Place::Waiting { plugins, since: now }, "ScheduleAttemptFailure");
+    }
+
+    /// Others are ended for the pod. Until that is done no change has it tried again: it would find its room still taken, and
+    /// choose others to end.
+    pub(crate) fn make_room(&mut self, uid: &str) {
+        self.making_room.insert(uid.to_owned(), None);
+    }
+
+    /// All of them were told to end, or not all could be: then it is tried again at once, as nothing else may wake it.
+    pub(crate) fn room_made(&mut self, uid: &str, failed: bool, now: Instant) {
+        let Some(missed) = self.making_room.remove(uid) else { return };
+        let place = self.entries.get(uid).map(|entry| &entry.place);
+        if failed && matches!(place, Some(Place::Waiting { .. } | Place::Backoff(..))) {
+            self.activate(uid, "ForceActivate");
+        } else if let Some(event) = missed {
+            self.retry(uid, event, now);
+        }
     }
 
     /// Something went wrong that is not the pod's fault: try again soon.
@@ -295,6 +316,10 @@ impl Queue {
 
     /// Out of waiting: at once if it has waited out its back-off since it failed, else when it has.
     fn retry(&mut self, uid: &str, event: &'static str, now: Instant) {
+        if let Some(missed) = self.making_room.get_mut(uid) {
+            *missed = Some(event);
+            return;
+        }
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
         let window = self.window(*since + entry.back_off(&self.limits));

@@ -15,7 +15,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use crate::Config;
-use crate::cycle::{self, Decision, Failure};
+use crate::cycle::{self, Decision};
+use crate::failure::Failure;
 use crate::framework::{Change, Reservation, View};
 use crate::metrics::{self, Attempt, Metrics};
 use crate::objects::Objects;
@@ -47,6 +48,11 @@ enum Message {
     Waited {
         profile: String,
         waited: dynamic_resources::bind::Waited,
+    },
+    /// All victims of a pod were told to end, or not all could be.
+    RoomMade {
+        uid: String,
+        failed: bool,
     },
     /// A pod has its binding, and what was written for it is no longer an assumption.
     Bound {
@@ -212,6 +218,7 @@ impl Scheduler {
             Message::Object(kind, event, key) => self.changed(event, &Change::Object { kind, key }),
             Message::ClaimCreated(created) => self.metrics.claim_created(created),
             Message::Waited { profile, waited } => self.metrics.waited_for_devices(&profile, &waited),
+            Message::RoomMade { uid, failed } => self.queue.room_made(&uid, failed, Instant::now()),
             Message::Bound { attempt, reservation } => {
                 self.metrics.ended(&attempt, metrics::Outcome::Scheduled, Instant::now());
                 reservation.iter().for_each(|reservation| self.objects.forget(reservation));
@@ -255,7 +262,7 @@ impl Scheduler {
                 let node = node.to_owned();
                 self.snapshot.add_pod(Arc::new(PodInfo::new(pod.clone())), &node);
                 self.queue.remove(&uid);
-                self.snapshot.nominated.remove(&uid);
+                self.snapshot.withdraw(&uid);
                 let before = old.filter(|old| node_of(old).is_some());
                 // Most updates only tell how a pod is doing, which helps nobody who waits.
                 if before.as_ref().is_none_or(|old| pod_matters(old, pod)) {
@@ -275,7 +282,7 @@ impl Scheduler {
                 let change = change.map(|old| Change::OwnUpdate { old, new: pod.clone() });
                 let (plugins, objects) = (profile.filters.clone(), &self.objects);
                 if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) {
-                    self.snapshot.nominated.set(info.clone(), &node);
+                    self.snapshot.nominate(info.clone(), &node);
                 }
                 self.queue.put(info.clone(), gated, Instant::now(), |plugin| {
                     let refused = plugins.iter().find(|each| each.name() == plugin);
@@ -297,7 +304,7 @@ impl Scheduler {
 
     fn forget(&mut self, uid: &str) {
         self.snapshot.remove_pod(uid);
-        self.snapshot.nominated.remove(uid);
+        self.snapshot.withdraw(uid);
         self.queue.remove(uid);
     }
 
@@ -353,7 +360,7 @@ impl Scheduler {
                 let timeouts = Timeouts { volumes: profile.volume_bind_timeout, devices: profile.device_bind_timeout };
                 let node = chosen.name.clone();
                 reservation.iter().for_each(|reservation| self.objects.assume(reservation));
-                self.snapshot.nominated.remove(&pod.uid);
+                self.snapshot.withdraw(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
                 self.bind(pod, node, attempt, reservation, timeouts);
             }
@@ -386,14 +393,15 @@ impl Scheduler {
         let nominated = match outcome {
             Outcome::Victims { node, victims } => {
                 let node = self.snapshot.node(node).name.clone();
-                self.snapshot.nominated.set(pod.clone(), &node);
+                self.snapshot.nominate(pod.clone(), &node);
+                self.queue.make_room(&pod.uid);
                 self.make_room(pod, &node, victims);
                 Some(node)
             }
             Outcome::Nothing(why) => {
                 message.push_str(&format!(" {claims}, preemption: {why}"));
                 // The node it was promised is of no use to it; others may have the room.
-                self.snapshot.nominated.remove(&pod.uid);
+                self.snapshot.withdraw(&pod.uid);
                 None
             }
             Outcome::NotNow(why) => {

@@ -21,8 +21,9 @@ pub struct NodeInfo {
     pub name: String,
     /// None while only pods speak of it: the node itself is not known, or gone.
     pub node: Option<Arc<Node>>,
-    pub labels: Labels,
-    pub taints: Vec<Taint>,
+    /// What only the node itself changes is shared with the copies that are made to try what if.
+    pub labels: Arc<Labels>,
+    pub taints: Arc<[Taint]>,
     pub unschedulable: bool,
     pub allocatable: Resources,
     pub requested: Resources,
@@ -30,7 +31,9 @@ pub struct NodeInfo {
     pub assumed: Resources,
     pub pods: Vec<Arc<PodInfo>>,
     /// Sizes of the images that are there, by each of their names.
-    pub images: HashMap<String, i64>,
+    pub images: Arc<HashMap<String, i64>>,
+    /// Pods that were promised this node and wait for others to leave it.
+    pub nominated: Vec<Arc<PodInfo>>,
 }
 
 impl NodeInfo {
@@ -81,49 +84,12 @@ pub struct Snapshot {
     /// On how many nodes an image is.
     pub image_nodes: HashMap<String, usize>,
     pub namespaces: HashMap<String, Labels>,
-    /// Pods that were promised a node and wait for others to leave it.
-    pub nominated: Nominated,
+    /// Where pods were promised a node, by their uid: they wait for others to leave it.
+    nominated: HashMap<String, NodeIndex>,
     /// The pods again, counted by what selectors see of them.
     pub alike: Alike,
     /// Places by label, until a node comes, goes or has other labels.
     domains: RwLock<HashMap<String, Arc<Domains>>>,
-}
-
-/// Who was promised which node.
-#[derive(Default)]
-pub struct Nominated {
-    by_node: HashMap<String, Vec<Arc<PodInfo>>>,
-    by_pod: HashMap<String, String>,
-}
-
-impl Nominated {
-    pub fn set(&mut self, pod: Arc<PodInfo>, node: &str) {
-        self.remove(&pod.uid);
-        self.by_pod.insert(pod.uid.clone(), node.to_owned());
-        self.by_node.entry(node.to_owned()).or_default().push(pod);
-    }
-
-    pub fn remove(&mut self, uid: &str) {
-        let Some(node) = self.by_pod.remove(uid) else { return };
-        if let Some(pods) = self.by_node.get_mut(&node) {
-            pods.retain(|pod| pod.uid != uid);
-            if pods.is_empty() {
-                self.by_node.remove(&node);
-            }
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_pod.is_empty()
-    }
-
-    pub fn node_of(&self, uid: &str) -> Option<&str> {
-        self.by_pod.get(uid).map(String::as_str)
-    }
-
-    pub fn on(&self, node: &str) -> &[Arc<PodInfo>] {
-        self.by_node.get(node).map(Vec::as_slice).unwrap_or_default()
-    }
 }
 
 impl Snapshot {
@@ -217,18 +183,18 @@ impl Snapshot {
         let info = self.slots[index.0 as usize].as_mut().expect("just made");
         let labels = node.metadata.labels.clone().unwrap_or_default();
         self.order_is_old |= info.node.is_none() || zone(&info.labels) != zone(&labels);
-        if info.node.is_none() || info.labels != labels {
+        if info.node.is_none() || *info.labels != labels {
             self.domains.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        info.labels = labels;
-        info.taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        info.labels = Arc::new(labels);
+        info.taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default().into();
         info.unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
         info.allocatable =
             status.and_then(|status| status.allocatable.as_ref()).map(Resources::from_list).unwrap_or_default();
-        let before = std::mem::replace(&mut info.images, images);
+        let now = Arc::new(images);
+        let before = std::mem::replace(&mut info.images, now.clone());
         info.node = Some(node);
-        let now: Vec<String> = info.images.keys().cloned().collect();
-        self.count_images(before.into_keys(), now.into_iter());
+        self.count_images(&before, &now);
     }
 
     pub(crate) fn remove_node(&mut self, name: &str) {
@@ -238,7 +204,7 @@ impl Snapshot {
         let images = std::mem::take(&mut info.images);
         self.order_is_old = true;
         self.domains.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-        self.count_images(images.into_keys(), std::iter::empty());
+        self.count_images(&images, &HashMap::new());
         self.drop_if_unused(index);
     }
 
@@ -259,6 +225,27 @@ impl Snapshot {
             self.alike.remove(&pod, index);
         }
         self.drop_if_unused(index);
+    }
+
+    /// A pod is promised a node, and no other any more.
+    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.withdraw(&pod.uid);
+        let index = self.index_of(node);
+        self.nominated.insert(pod.uid.clone(), index);
+        self.slots[index.0 as usize].as_mut().expect("just made").nominated.push(pod);
+    }
+
+    /// The pod has its node, or is not promised one any more.
+    pub fn withdraw(&mut self, uid: &str) {
+        let Some(index) = self.nominated.remove(uid) else { return };
+        let info = self.slots[index.0 as usize].as_mut().expect("a promised node is remembered");
+        info.nominated.retain(|pod| pod.uid != uid);
+        self.drop_if_unused(index);
+    }
+
+    /// The name of the node that a pod was promised.
+    pub fn nomination(&self, uid: &str) -> Option<&str> {
+        self.nominated.get(uid).map(|index| self.node(*index).name.as_str())
     }
 
     /// Brings the order of nodes up to date; called before a decision.
@@ -289,23 +276,24 @@ impl Snapshot {
             index,
             name: name.to_owned(),
             node: None,
-            labels: Labels::new(),
-            taints: Vec::new(),
+            labels: Arc::default(),
+            taints: Arc::default(),
             unschedulable: false,
             allocatable: Resources::default(),
             requested: Resources::default(),
             assumed: Resources::default(),
             pods: Vec::new(),
-            images: HashMap::new(),
+            images: Arc::default(),
+            nominated: Vec::new(),
         });
         self.by_name.insert(name.to_owned(), index);
         index
     }
 
-    /// A node that is gone is remembered while pods are still said to be on it.
+    /// A node that is gone is remembered while pods are still said to be on it, or were promised it.
     fn drop_if_unused(&mut self, index: NodeIndex) {
         let slot = &mut self.slots[index.0 as usize];
-        if slot.as_ref().is_some_and(|info| info.node.is_none() && info.pods.is_empty()) {
+        if slot.as_ref().is_some_and(|info| info.node.is_none() && info.pods.is_empty() && info.nominated.is_empty()) {
             if let Some(info) = slot.take() {
                 self.by_name.remove(&info.name);
             }
@@ -313,15 +301,15 @@ impl Snapshot {
         }
     }
 
-    fn count_images(&mut self, gone: impl Iterator<Item = String>, there: impl Iterator<Item = String>) {
-        for image in there {
-            *self.image_nodes.entry(image).or_default() += 1;
+    fn count_images(&mut self, gone: &HashMap<String, i64>, there: &HashMap<String, i64>) {
+        for image in there.keys() {
+            *self.image_nodes.entry(image.clone()).or_default() += 1;
         }
-        for image in gone {
-            if let Some(count) = self.image_nodes.get_mut(&image) {
+        for image in gone.keys() {
+            if let Some(count) = self.image_nodes.get_mut(image) {
                 *count -= 1;
                 if *count == 0 {
-                    self.image_nodes.remove(&image);
+                    self.image_nodes.remove(image);
                 }
             }
         }

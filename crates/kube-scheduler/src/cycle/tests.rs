@@ -1,5 +1,6 @@
 //! How a decision is made of what the plugins say.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -53,39 +54,40 @@ fn without_nodes_nobody_refuses() {
 }
 
 #[test]
-fn reasons_are_counted_and_sorted_as_text() {
-    let refusal = |reasons: &[&str]| Refusal {
-        reasons: reasons.iter().map(|&one| one.into()).collect(),
-        resolvable: true,
-        is_error: false,
-    };
-    let mut failure = Failure { nodes_total: 12, ..Failure::default() };
-    for index in 0..10 {
-        failure.nodes.insert(NodeIndex(index), refusal(&["Insufficient cpu"]));
-    }
-    failure.nodes.insert(NodeIndex(10), refusal(&["Insufficient memory", "Too many pods"]));
-    failure.nodes.insert(NodeIndex(11), refusal(&["Too many pods"]));
-    assert_eq!(
-        failure.message(),
-        "0/12 nodes are available: 1 Insufficient memory, 10 Insufficient cpu, 2 Too many pods."
-    );
-    failure.all = Some(Refusal::final_("pod has unbound immediate PersistentVolumeClaims"));
-    assert_eq!(failure.message(), "0/12 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
-}
-
-#[test]
 fn a_promised_node_is_tried_before_better_ones() {
     let snapshot = cluster(&[("small", "2"), ("large", "64")]);
     assert_eq!(decided(&snapshot, &pod("p", 0, json!({}), json!({}))).expect("a node"), "large");
     let promised = |node: &str| pod("p", 0, json!({}), json!({"nominatedNodeName": node}));
     assert_eq!(decided(&snapshot, &promised("small")).expect("a node"), "small");
     assert_eq!(decided(&snapshot, &promised("gone")).expect("a node"), "large");
+    // What the pod says may be older than what the scheduler knows.
+    let mut snapshot = snapshot;
+    snapshot.nominate(promised("large"), "small");
+    assert_eq!(decided(&snapshot, &promised("large")).expect("a node"), "small");
+}
+
+#[test]
+fn a_promised_node_that_refuses_is_counted_once() {
+    let snapshot = cluster(&[("n1", "0"), ("n2", "0"), ("n3", "0")]);
+    let check = |spec: Value, message: &str| {
+        let failure = decided(&snapshot, &pod("p", 0, spec, json!({"nominatedNodeName": "n2"}))).expect_err("no room");
+        assert_eq!(failure.message(), message);
+        assert_eq!(failure.refused.iter().count(), 3);
+    };
+    check(json!({}), "0/3 nodes are available: 3 Insufficient cpu.");
+    let only = |names: Value| {
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [term]}}}})
+    };
+    let unnamed = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
+    check(only(json!(["n2"])), &format!("0/3 nodes are available: 1 Insufficient cpu, 2 {unnamed}."));
 }
 
 #[test]
 fn room_that_was_promised_is_left_to_those_as_important() {
     let mut snapshot = cluster(&[("n1", "1")]);
-    snapshot.nominated.set(pod("waits", 5, json!({}), json!({})), "n1");
+    snapshot.nominate(pod("waits", 5, json!({}), json!({})), "n1");
     let try_with = |snapshot: &Snapshot, priority: i32| decided(snapshot, &pod("p", priority, json!({}), json!({})));
     for priority in [0, 5] {
         let failure = try_with(&snapshot, priority).expect_err("it is promised");
@@ -94,7 +96,7 @@ fn room_that_was_promised_is_left_to_those_as_important() {
     assert_eq!(try_with(&snapshot, 6).expect("it is more important"), "n1");
     let itself = decided(&snapshot, &pod("waits", 5, json!({}), json!({})));
     assert_eq!(itself.expect("the one it is promised to"), "n1");
-    snapshot.nominated.remove("waits");
+    snapshot.withdraw("waits");
     assert_eq!(try_with(&snapshot, 0).expect("the promise is over"), "n1");
 }
 

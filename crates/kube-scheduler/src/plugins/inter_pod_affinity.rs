@@ -30,23 +30,26 @@ impl Default for InterPodAffinity {
 struct Places(Vec<(String, Arc<Domains>, Vec<i64>)>);
 
 impl Places {
-    fn add(&mut self, snapshot: &Snapshot, node: NodeIndex, key: &str, amount: i64) {
-        let number = match self.0.iter().position(|(known, _, _)| known == key) {
-            Some(number) => number,
-            None => {
-                let domains = snapshot.domains(key);
-                // A key that none of the pods' nodes has stands for no place.
-                if domains.of(node).is_none() {
-                    return;
-                }
-                let counts = vec![0; domains.values.len()];
-                self.0.push((key.to_owned(), domains, counts));
-                self.0.len() - 1
-            }
-        };
+    /// So much more in the place of each of these nodes. The key is looked up once for all of them.
+    fn add(&mut self, snapshot: &Snapshot, key: &str, nodes: impl Iterator<Item = (NodeIndex, i64)>) {
+        let known = self.0.iter().position(|(known, _, _)| known == key);
+        let number = known.unwrap_or_else(|| {
+            let domains = snapshot.domains(key);
+            let counts = vec![0; domains.values.len()];
+            self.0.push((key.to_owned(), domains, counts));
+            self.0.len() - 1
+        });
         let (_, domains, counts) = &mut self.0[number];
-        if let Some(place) = domains.of(node) {
-            counts[place] += amount;
+        let mut any = known.is_some();
+        for (node, amount) in nodes {
+            if let Some(place) = domains.of(node) {
+                counts[place] += amount;
+                any = true;
+            }
+        }
+        // A key that none of the pods' nodes has stands for no place.
+        if !any {
+            self.0.pop();
         }
     }
 
@@ -163,9 +166,8 @@ fn count_own_likes(snapshot: &Snapshot, pod: &PodInfo, places: &mut Places) {
             if !term.speaks_of(namespace, Some(labels), snapshot.namespace_labels(namespace)) {
                 continue;
             }
-            for (node, count) in group.nodes() {
-                places.add(snapshot, node, &term.topology_key, weight * i64::from(count.pods));
-            }
+            let nodes = group.nodes().map(|(node, count)| (node, weight * i64::from(count.pods)));
+            places.add(snapshot, &term.topology_key, nodes);
         }
     }
 }
@@ -184,9 +186,8 @@ impl InterPodAffinity {
             terms.extend(other.affinity.iter().map(|term| (self.hard_pod_affinity_weight, term)));
         }
         for (weight, term) in terms.into_iter().filter(|(_, term)| term.matches(&pod.pod, labels)) {
-            for (node, count) in wishing.nodes() {
-                places.add(snapshot, node, &term.topology_key, weight * count);
-            }
+            let nodes = wishing.nodes().map(|(node, count)| (node, weight * count));
+            places.add(snapshot, &term.topology_key, nodes);
         }
     }
 }
@@ -207,9 +208,7 @@ impl Near<'_> {
         let snapshot = self.view.snapshot;
         let labels = snapshot.namespace_labels(&self.pod.key.namespace);
         for term in other.anti_affinity.iter().filter(|term| term.matches(&self.pod.pod, labels)) {
-            nodes.clone().for_each(|(node, count)| {
-                self.refused_by_others.add(snapshot, node, &term.topology_key, count);
-            });
+            self.refused_by_others.add(snapshot, &term.topology_key, nodes.clone());
         }
     }
 
@@ -243,7 +242,7 @@ impl Near<'_> {
         let near = &self.pod.affinity;
         if near.iter().all(|term| term.speaks_of(namespace, labels, of_namespace)) {
             for term in near {
-                nodes.clone().for_each(|(node, count)| self.wanted.add(snapshot, node, &term.topology_key, count));
+                self.wanted.add(snapshot, &term.topology_key, nodes.clone());
             }
         }
     }
@@ -258,7 +257,7 @@ impl Near<'_> {
     ) {
         let snapshot = self.view.snapshot;
         if term.speaks_of(namespace, labels, snapshot.namespace_labels(namespace)) {
-            nodes.for_each(|(node, count)| self.unwanted.add(snapshot, node, &term.topology_key, count));
+            self.unwanted.add(snapshot, &term.topology_key, nodes);
         }
     }
 

@@ -44,18 +44,18 @@ fn the_important_and_the_older_stay_first() {
 fn budgets_are_used_up_in_order() {
     let twin = |name: &str| pod(name, 0, json!({"metadata": {"labels": {"app": "web"}}}));
     let pods = [twin("one"), twin("two"), pod("free", 0, json!({}))];
-    let (violating, fine) = split_by_budgets(&pods, &[budget("web", 1)]);
+    let (violating, fine) = split_by_budgets(&pods, &[Budget::new(budget("web", 1))]);
     assert_eq!((names(&violating), names(&fine)), (vec!["two"], vec!["one", "free"]));
-    let (violating, fine) = split_by_budgets(&pods, &[budget("web", 0)]);
+    let (violating, fine) = split_by_budgets(&pods, &[Budget::new(budget("web", 0))]);
     assert_eq!((names(&violating), names(&fine)), (vec!["one", "two"], vec!["free"]));
     assert!(split_by_budgets(&pods, &[]).0.is_empty());
     let mut other = (*budget("web", 0)).clone();
     other.metadata.namespace = Some("b".into());
-    assert!(split_by_budgets(&pods, &[Arc::new(other)]).0.is_empty(), "a budget of another namespace");
+    assert!(split_by_budgets(&pods, &[Budget::new(Arc::new(other))]).0.is_empty(), "a budget of another namespace");
     let mut known = (*budget("web", 0)).clone();
     let disrupted = json!({"disruptionsAllowed": 0, "disruptedPods": {"one": "2026-01-01T00:00:00Z"}});
     known.status = Some(serde_json::from_value(disrupted).expect("a status"));
-    assert_eq!(names(&split_by_budgets(&pods, &[Arc::new(known)]).0), ["two"], "one was counted already");
+    assert_eq!(names(&split_by_budgets(&pods, &[Budget::new(Arc::new(known))]).0), ["two"], "one was counted already");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn who_may_not_preempt_is_told_why() {
     check(&nominated(1), &nobody, Ok(()));
     // A node that cannot take it whoever goes is not waited for.
     let mut lost = Failure::default();
-    lost.nodes.insert(NodeIndex(0), Refusal::final_("node(s) were unschedulable"));
+    lost.refused.add(NodeIndex(0), Refusal::final_("node(s) were unschedulable"));
     check(&nominated(9), &lost, Ok(()));
 }
 
@@ -135,7 +135,7 @@ fn victims_of_budgets_are_the_last_to_go() {
         let new = asking("new", 10);
         let mut random = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
         let mut failure = Failure { nodes_total: 1, ..Failure::default() };
-        failure.nodes.insert(NodeIndex(0), Refusal::resolvable("Insufficient cpu"));
+        failure.refused.add(NodeIndex(0), Refusal::resolvable("Insufficient cpu"));
         match preempt(&profile, view, &new, &failure, &mut random) {
             Outcome::Victims { victims, .. } => names(&victims).join(" "),
             other => format!("{other:?}"),
@@ -164,9 +164,9 @@ fn budgets_of_everything_are_budgets_of_nothing() {
             "status": {"disruptionsAllowed": 0}});
         Arc::new(serde_json::from_value(object).expect("a budget"))
     };
-    assert!(split_by_budgets(&pods, &[of(json!({}))]).0.is_empty());
-    assert!(split_by_budgets(&pods, &[of(Value::Null)]).0.is_empty());
-    let exists = of(json!({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}));
+    assert!(split_by_budgets(&pods, &[Budget::new(of(json!({})))]).0.is_empty());
+    assert!(split_by_budgets(&pods, &[Budget::new(of(Value::Null))]).0.is_empty());
+    let exists = Budget::new(of(json!({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]})));
     assert_eq!(split_by_budgets(&pods, std::slice::from_ref(&exists)).0.len(), 2);
     let bare = pod("bare", 0, json!({"metadata": {"labels": null}}));
     assert!(split_by_budgets(&[bare], &[exists]).0.is_empty(), "a pod without labels has no budget");

@@ -81,6 +81,36 @@ fn refused(names: &[(&str, i32)], plugin: &'static str, now: Instant) -> Queue {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
+fn who_has_others_ended_waits_until_they_were_told() {
+    let now = Instant::now();
+    let change = |queue: &mut Queue| queue.changed(now, "AssignedPodDelete", |_| true, |_, _| true);
+    let check = |failed: bool, changed_before: bool, expected: [usize; 4]| {
+        let mut queue = refused(&[("a", 0), ("b", 0)], "NodeResourcesFit", now);
+        queue.make_room("a");
+        if changed_before {
+            change(&mut queue);
+            assert_eq!(queue.counts(), [0, 1, 1, 0], "only the other is tried again");
+        }
+        queue.room_made("a", failed, now);
+        assert_eq!(queue.counts(), expected, "failed: {failed}, changed before: {changed_before}");
+        queue
+    };
+    // What came while its victims were being told is not lost.
+    check(false, true, [0, 2, 0, 0]);
+    let mut queue = check(false, false, [0, 0, 2, 0]);
+    change(&mut queue);
+    assert_eq!(queue.counts(), [0, 2, 0, 0], "their end comes later");
+    // Nothing may come of it when a victim could not be told.
+    check(true, false, [1, 0, 1, 0]);
+    check(true, true, [1, 1, 0, 0]);
+    let mut queue = refused(&[("a", 0)], "NodeResourcesFit", now);
+    queue.make_room("a");
+    queue.remove("a");
+    queue.room_made("a", true, now);
+    assert_eq!((queue.counts(), queue.making_room.len()), ([0; 4], 0), "it is gone");
+}
+
+#[test]
 fn back_off_doubles_up_to_its_limit() {
     let limits = Limits::default();
     let seconds: Vec<u64> = (0..8).map(|failures| limits.back_off(failures).as_secs()).collect();

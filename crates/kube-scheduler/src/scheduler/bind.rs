@@ -4,12 +4,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use component_base::tasks;
+use futures::StreamExt;
 use reconcile::Key;
 use reconcile::events::{EventType, Recorder, reference};
 use tokio::sync::mpsc;
 
 use super::{Message, Scheduler};
-use crate::cycle::Failure;
+use crate::failure::Failure;
 use crate::framework::{Reservation, View};
 use crate::metrics::Attempt;
 use crate::plugins::dynamic_resources::CleanUp;
@@ -17,6 +18,9 @@ use crate::plugins::dynamic_resources::bind::{BindError, Binder, has_conditions}
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod_info::PodInfo;
 use crate::writes::{delete, disruption_status, patch_status, said, write_binding};
+
+/// So many victims of one pod are told to end at the same time.
+const VICTIMS_AT_ONCE: usize = 16;
 
 impl Scheduler {
     pub(super) fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
@@ -37,7 +41,7 @@ impl Scheduler {
         let Some(profile) = self.profile(pod.scheduler_name()).filter(|_| failure.all.is_none()) else {
             return CleanUp::NoClaims.message();
         };
-        let refused = failure.nodes.iter().map(|(index, refusal)| (self.snapshot.node(*index), refusal));
+        let refused = failure.refused.iter().map(|(index, refusal)| (self.snapshot.node(index), refusal));
         let clean_up = dynamic_resources::clean_up(view, pod, refused, profile.device_bind_timeout);
         let message = clean_up.message();
         let client = self.client.clone();
@@ -65,25 +69,28 @@ impl Scheduler {
 
     /// Ends the victims; the pod waits for their end.
     pub(super) fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
-        for victim in victims {
-            let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
-            let clock = self.config.clock.clone();
-            tasks::spawn(async move {
+        let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
+        let (pod, clock) = (pod.clone(), self.config.clock.clone());
+        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+        tasks::spawn(async move {
+            let end = async |victim: Arc<PodInfo>| {
                 let status = disruption_status(pod.scheduler_name(), clock.now());
                 let marked = patch_status(&client, &victim, &status).await;
                 let ended = match marked {
                     Ok(()) => delete(&client, &victim).await,
                     Err(error) => Err(error),
                 };
-                match ended {
-                    Ok(()) => {
-                        let message = format!("Preempted by pod {} on node {node}", pod.uid);
-                        events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message);
-                    }
+                match &ended {
+                    Ok(()) => events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message.as_str()),
                     Err(error) => tracing::warn!(pod = %victim.key, %error, "cannot preempt pod"),
                 }
-            });
-        }
+                ended.is_err()
+            };
+            let ending = futures::stream::iter(victims).map(end).buffer_unordered(VICTIMS_AT_ONCE);
+            let failed = ending.fold(false, async |failed, one| failed | one).await;
+            // Where the loop has ended, nobody waits.
+            let _ = messages.send(Message::RoomMade { uid: pod.uid.clone(), failed });
+        });
     }
 
     /// Beside the loop: volumes first, then the binding.

@@ -132,17 +132,21 @@ fn images_are_counted_by_the_nodes_that_have_them() {
 
 #[test]
 fn a_promise_is_kept_for_one_node_at_a_time() {
-    let mut nominated = Nominated::default();
-    nominated.set(pod("p", "1"), "n1");
-    nominated.set(pod("q", "1"), "n1");
-    nominated.set(pod("p", "1"), "n2");
-    assert_eq!((nominated.on("n1").len(), nominated.on("n2").len()), (1, 1));
-    assert_eq!((nominated.node_of("p"), nominated.node_of("q")), (Some("n2"), Some("n1")));
-    nominated.remove("p");
-    nominated.remove("p");
-    assert!(nominated.on("n2").is_empty() && !nominated.is_empty());
-    nominated.remove("q");
-    assert!(nominated.is_empty() && nominated.node_of("q").is_none());
+    let mut snapshot = Snapshot::default();
+    ["n1", "n2"].into_iter().for_each(|name| snapshot.set_node(node(name, "", "a", json!({}))));
+    let promised = |snapshot: &Snapshot, name: &str| snapshot.by_name(name).map_or(0, |node| node.nominated.len());
+    snapshot.nominate(pod("p", "1"), "n1");
+    snapshot.nominate(pod("q", "1"), "n1");
+    snapshot.nominate(pod("p", "1"), "n2");
+    assert_eq!((promised(&snapshot, "n1"), promised(&snapshot, "n2")), (1, 1));
+    assert_eq!((snapshot.nomination("p"), snapshot.nomination("q")), (Some("n2"), Some("n1")));
+    snapshot.withdraw("p");
+    snapshot.withdraw("p");
+    assert_eq!((promised(&snapshot, "n1"), promised(&snapshot, "n2")), (1, 0));
+    snapshot.remove_node("n1");
+    assert_eq!(snapshot.nomination("q"), Some("n1"), "the node may come back");
+    snapshot.withdraw("q");
+    assert!(snapshot.nomination("q").is_none() && !snapshot.by_name.contains_key("n1"), "nobody speaks of it");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use machinery::quantity::Quantity;
 use reconcile::Key;
 
 use super::names_claim;
-use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::framework::{Change, Filter, Filtering, Plugin, Reasons, Refusal, Reservation, View};
 use crate::objects::Objects;
 use crate::pod_info::PodInfo;
 use crate::snapshot::NodeInfo;
@@ -194,7 +194,7 @@ impl<'a> Volumes<'a> {
             if selected.is_some_and(|selected| selected != node.name) {
                 return Err(NONE_FOUND);
             }
-            let place = Some((node.name.as_str(), &node.labels));
+            let place = Some((node.name.as_str(), &*node.labels));
             let volumes = wish.volumes.iter().map(|volume| &**volume);
             let found = match selected {
                 Some(_) => None,
@@ -263,15 +263,18 @@ fn usable_claim(
 
 impl Filter for Volumes<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        let mut reasons: Vec<String> = Vec::new();
+        let mut reasons = None;
         if self.bound.iter().any(Option::is_none) {
-            reasons.push(VOLUME_GONE.into());
+            Reasons::push(&mut reasons, VOLUME_GONE);
         } else if !self.bound.iter().flatten().all(|volume| reaches(volume, &node.name, &node.labels)) {
-            reasons.push(NOT_REACHED.into());
+            Reasons::push(&mut reasons, NOT_REACHED);
         }
         if let Err(why) = self.choose(node) {
-            reasons.push(why.into());
+            Reasons::push(&mut reasons, why);
         }
-        if reasons.is_empty() { Ok(()) } else { Err(Refusal { reasons, resolvable: false, is_error: false }) }
+        match reasons {
+            None => Ok(()),
+            Some(reasons) => Err(Refusal { reasons, resolvable: false, is_error: false }),
+        }
     }
 }
