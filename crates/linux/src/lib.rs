@@ -9,6 +9,7 @@ pub mod process;
 pub mod program;
 pub mod pty;
 pub mod seccomp;
+pub mod selinux;
 pub mod capabilities;
 pub mod idmap;
 pub mod netns;
