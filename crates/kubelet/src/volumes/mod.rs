@@ -55,8 +55,8 @@ pub type Mounted = HashMap<String, Volume>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Volume {
-    /// A folder or file on this node.
-    Path { path: PathBuf, read_only: bool },
+    /// A folder or file on this node. With `relabel`, where the machine has SELinux, its files get the label of the containers.
+    Path { path: PathBuf, read_only: bool, relabel: bool },
     /// A block device of this node.
     Device { path: PathBuf, read_only: bool },
     /// An image whose files are shown, read-only.
