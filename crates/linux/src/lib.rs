@@ -8,6 +8,7 @@ pub mod mount;
 pub mod process;
 pub mod program;
 pub mod pty;
+pub mod quota;
 pub mod seccomp;
 pub mod selinux;
 pub mod capabilities;
