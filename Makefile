@@ -135,7 +135,7 @@ failover: ## Kill servers of a cluster under load, cut them off and fill their d
 	$(CARGO) build --locked -p knarr -p demo-image
 	$(CARGO) test --locked -p tests --test failover
 
-machine: ## Test in virtual machines of Debian packages: service, limits, eviction, joins, reboots, twenty power cuts, upgrade, uninstall, other kernels.
+machine: ## Test in virtual machines of Debian packages: service, limits, SELinux labels, eviction, joins, reboots, twenty power cuts, upgrade, uninstall, other kernels.
 	@scripts/install-tools machine
 	$(CARGO) build --locked -p knarr
 	KNARR_MACHINE=all $(CARGO) test --locked -p tests --test machine -- --test-threads=1 --nocapture

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::vm::{Config, Kernel, Parts, Vm};
+use testkit::vm::{Config, Guard, Kernel, Parts, Vm};
 
 /// `make machine` sets it.
 const ALL: &str = "KNARR_MACHINE";
@@ -136,7 +136,11 @@ fn say(line: &str) {
 
 /// The parts of a machine, or a line that says why there are none.
 fn parts(kernel: Kernel) -> Option<Parts> {
-    match Parts::make(kernel) {
+    parts_with(kernel, Guard::AppArmor)
+}
+
+fn parts_with(kernel: Kernel, guard: Guard) -> Option<Parts> {
+    match Parts::guarded(kernel, guard) {
         Ok(parts) => Some(parts),
         Err(error) => {
             say(&format!("skipped: no virtual machine can be made here: {error:#}"));
@@ -146,8 +150,12 @@ fn parts(kernel: Kernel) -> Option<Parts> {
 }
 
 fn parts_of_all(kernel: Kernel) -> Option<Parts> {
+    parts_of_all_with(kernel, Guard::AppArmor)
+}
+
+fn parts_of_all_with(kernel: Kernel, guard: Guard) -> Option<Parts> {
     match std::env::var_os(ALL) {
-        Some(_) => parts(kernel),
+        Some(_) => parts_with(kernel, guard),
         None => {
             say("skipped: `make machine` runs it");
             None
@@ -192,6 +200,67 @@ fn a_service_on_a_machine_with_cgroup_v2_and_apparmor() {
     host.kubectl_until("the pod runs", "wait --for=condition=Ready pod/free --timeout=10s");
     assert_eq!(host.kubectl("exec free -- cat /proc/1/attr/current").trim(), "unconfined");
     assert_eq!(host.kubectl("exec deployment/web -- cat /proc/1/attr/current").trim(), "knarr-default (enforce)");
+}
+
+/// A pod with a volume, by what it and its container say of security.
+fn labelled(name: &str, pod: &str, container: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{securityContext: {pod}, volumes: [{{name: data, emptyDir: {{}}}}], \
+         containers: [{{name: main, image: knarr.dev/demo, imagePullPolicy: Never, command: [sleep, '9999'], securityContext: {container}, \
+         volumeMounts: [{{name: data, mountPath: /data}}]}}]}}}}"
+    )
+}
+
+/// Every pod has a label of its own: its processes, the commands in it, its root and its volumes. Debian's policy is loaded and refuses
+/// nothing, so this says nothing about what a policy that does would refuse.
+#[test]
+fn containers_have_selinux_labels() {
+    let Some(parts) = parts_of_all_with(Kernel::Usual, Guard::Selinux) else { return };
+    let mut host = Host::boot(&parts, &Config { memory_mib: 2048, ..Config::default() });
+    assert_eq!(host.0.ok("getenforce").trim(), "Permissive");
+    host.install("");
+    host.apply(&labelled("one", "{}", "{}"));
+    host.apply(&labelled("two", "{}", "{}"));
+    host.apply(&labelled("own", "{seLinuxOptions: {type: spc_t, level: 's0:c1,c2'}}", "{}"));
+    host.apply(&labelled("strong", "{}", "{privileged: true}"));
+    host.kubectl_until("the pods run", "wait --for=condition=Ready pod --all --timeout=10s");
+    let own_label = |host: &mut Host, pod: &str| {
+        let first = host.kubectl(&format!("exec {pod} -- cat /proc/1/attr/current"));
+        let command = host.kubectl(&format!("exec {pod} -- cat /proc/self/attr/current"));
+        assert_eq!(first, command, "{pod}");
+        first.trim_matches(['\0', '\n']).to_owned()
+    };
+    let (one, two) = (own_label(&mut host, "one"), own_label(&mut host, "two"));
+    let level = one.strip_prefix("system_u:system_r:container_t:").expect(&one).to_owned();
+    assert!(level.starts_with("s0:c") && level.contains(",c"), "{level}");
+    assert!(two.starts_with("system_u:system_r:container_t:s0:c") && two != one, "{two}");
+    assert_eq!(own_label(&mut host, "own"), "system_u:system_r:spc_t:s0:c1,c2");
+    let service = host.0.ok("cat /proc/$(systemctl show -p MainPID --value knarr.service)/attr/current");
+    assert_eq!(own_label(&mut host, "strong"), service.trim_matches(['\0', '\n']));
+
+    let files = format!("system_u:object_r:container_file_t:{level}");
+    for place in ["/", "/dev", "/dev/shm", "/dev/pts"] {
+        let mounts = host.kubectl("exec one -- cat /proc/mounts");
+        let mount = mounts.lines().find(|line| line.split(' ').nth(1) == Some(place)).expect(place);
+        let is_labelled =
+            mount.contains(&format!("context={files}")) || mount.contains(&format!("context=\"{files}\""));
+        assert!(is_labelled, "{mount}");
+    }
+    let uid = host.kubectl("get pod one -o jsonpath={.metadata.uid}");
+    let folder = format!("/var/lib/knarr/kubelet/pods/{uid}");
+    for path in ["volumes/kubernetes.io~empty-dir/data", "etc-hosts"] {
+        let seen = host.0.ok(&format!("ls -Zd {folder}/{path}"));
+        assert!(seen.starts_with(&files), "{seen}");
+    }
+
+    // A restarted runtime knows whose level is whose.
+    host.0.ok("systemctl restart knarr.service");
+    host.until_ready();
+    host.apply(&labelled("three", "{}", "{}"));
+    host.kubectl_until("the pods run", "wait --for=condition=Ready pod --all --timeout=10s");
+    assert_eq!(own_label(&mut host, "one"), one);
+    let three = own_label(&mut host, "three");
+    assert!(three != one && three != two, "{three}");
 }
 
 /// A pod that takes what the node needs is evicted; the others stay.

@@ -18,6 +18,8 @@ pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// Which provisioner made the volume.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Of the built-in class: our name, and that of the provisioner whose manifests people bring along.
+pub const LOCAL_PATH_PROVISIONERS: [&str; 2] = ["knarr.dev/local-path", "rancher.io/local-path"];
 /// Which provisioner is to make the claim's volume, in the name of today and the one before.
 pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 pub const PROVISIONER_BEFORE: &str = "volume.beta.kubernetes.io/storage-provisioner";

@@ -76,6 +76,7 @@ async fn prepare(
     let mut namespaces = shim.ready.namespaces.clone();
     namespaces.pid = pid_namespace(inner, &bound, namespaces.pid)?;
     let host = host(inner, &bound);
+    let labels = crate::selinux::prepare(inner, sandbox, &bound).await?;
     let input = spec::Input {
         id,
         config: &bound,
@@ -89,6 +90,7 @@ async fn prepare(
         resolv_conf: sandbox.folder.resolv_conf(),
         hostname_file: sandbox.folder.hostname(),
         dev_shm: sandbox.shm(),
+        labels: labels.as_ref(),
     };
     let mut spec = spec::spec(&input)?;
     give_devices(&mut spec, &bound)?;
@@ -126,6 +128,7 @@ async fn prepare(
         stdin_once: record.config.stdin_once,
         tty: record.config.tty,
         program,
+        mount_label: labels.map(|labels| labels.mount),
     };
     write_json(&start.folder.join(START), &start).map_err(failed)?;
     Ok((record, start))
@@ -215,6 +218,7 @@ fn give_devices(spec: &mut Spec, config: &v1::ContainerConfig) -> cri::Result<()
 /// What libcontainer leaves to us is taken out of the specification.
 fn take_process(spec: &mut Spec, inner: &Inner) -> cri::Result<Process> {
     let confinement = spec::Confinement::take(spec, &inner.programs)?;
+    let selinux = spec::selinux::take(spec);
     if let Some(linux) = spec.linux_mut() {
         // The shim joins these itself.
         let joined = [LinuxNamespaceType::Network, LinuxNamespaceType::Ipc, LinuxNamespaceType::Uts];
@@ -238,6 +242,7 @@ fn take_process(spec: &mut Spec, inner: &Inner) -> cri::Result<Process> {
         umask: user.umask(),
         confinement,
         apparmor: process.apparmor_profile().clone(),
+        selinux,
         oom_score_adj: process.oom_score_adj(),
         limits: process
             .rlimits()

@@ -22,6 +22,7 @@ mod records;
 mod reserve;
 mod runtime;
 mod sandbox;
+mod selinux;
 mod service;
 mod stats;
 mod streams;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use cri::{Addresses, v1};
 use serde::{Deserialize, Serialize};
 
+use crate::selinux::PodLabels;
 use crate::shim::protocol::{Exit, exit_record};
 use crate::shim::{read_json, write_json};
 
@@ -23,6 +24,9 @@ pub(crate) struct SandboxRecord {
     /// Made through the CRI socket: the kubelet of this node neither sees nor removes it.
     #[serde(default)]
     pub foreign: bool,
+    /// Where the machine has SELinux.
+    #[serde(default)]
+    pub selinux: Option<PodLabels>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

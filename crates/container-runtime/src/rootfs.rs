@@ -15,12 +15,12 @@ pub struct Users<'a> {
 }
 
 /// Mounts the root of a container. With users of its own, the layers are seen with their owners mapped: what the image
-/// gives to root is the container's root's. What is written is kept as this machine sees it.
-pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Result<()> {
+/// gives to root is the container's root's. What is written is kept as this machine sees it. All files have the SELinux label.
+pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>, label: Option<&str>) -> io::Result<()> {
     std::fs::create_dir_all(target)?;
     let writable = Some((snapshot.upper.as_path(), snapshot.work.as_path()));
     let Some(users) = users else {
-        return linux::mount::overlay(&snapshot.lower, writable, target);
+        return linux::mount::overlay(&snapshot.lower, writable, target, label);
     };
     let mut lower = Vec::new();
     for (number, layer) in snapshot.lower.iter().enumerate() {
@@ -35,18 +35,18 @@ pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Re
     for folder in [&snapshot.upper, &snapshot.work] {
         std::os::unix::fs::chown(folder, Some(users.root.0), Some(users.root.1))?;
     }
-    linux::mount::overlay(&lower, writable, target)
+    linux::mount::overlay(&lower, writable, target, label)
 }
 
 /// Shows an image, or a part of it, at the folder `target`. Links in the image never lead out of it.
-pub(crate) fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) -> io::Result<()> {
+pub(crate) fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str, label: Option<&str>) -> io::Result<()> {
     if sub_path.is_empty() {
-        return mount_read_only(snapshot, target);
+        return mount_read_only(snapshot, target, label);
     }
     let mut whole = target.as_os_str().to_owned();
     whole.push("-whole");
     let whole = PathBuf::from(whole);
-    mount_read_only(snapshot, &whole)?;
+    mount_read_only(snapshot, &whole, label)?;
     let part = linux::path::open_inside(linux::path::open_root(&whole)?, Path::new(sub_path))
         .map_err(|error| io::Error::new(error.kind(), format!("{sub_path}: {error}")))?;
     if !part.is_dir()? {
@@ -57,12 +57,20 @@ pub(crate) fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) ->
 }
 
 /// Mounts the layers alone.
-fn mount_read_only(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
+fn mount_read_only(snapshot: &Snapshot, target: &Path, label: Option<&str>) -> io::Result<()> {
     std::fs::create_dir_all(target)?;
-    match snapshot.lower.as_slice() {
+    match (snapshot.lower.as_slice(), label) {
         // One layer is no overlay.
-        [only] => linux::mount::bind(only, target),
-        layers => linux::mount::overlay(layers, None, target),
+        ([only], None) => linux::mount::bind(only, target),
+        // A bind cannot have a label, so it becomes an overlay with nothing below.
+        ([only], Some(_)) => {
+            let mut nothing = target.as_os_str().to_owned();
+            nothing.push("-nothing");
+            let nothing = PathBuf::from(nothing);
+            std::fs::create_dir_all(&nothing)?;
+            linux::mount::overlay(&[only.clone(), nothing], None, target, label)
+        }
+        (layers, _) => linux::mount::overlay(layers, None, target, label),
     }
 }
 

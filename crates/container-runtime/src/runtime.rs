@@ -18,6 +18,7 @@ use crate::image::{Images, ImagesConfig};
 use crate::image_store::ImageStore;
 use crate::records::{self, ContainerRecord, Folder, SandboxRecord};
 use crate::sandbox::{self, Sandbox};
+use crate::selinux::PodLabels;
 use crate::shim::protocol::{ContainerState, Event};
 use crate::shim::read_json;
 use crate::spec::Host;
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     /// A read-only view of the program that becomes a shim.
     pub shim_program: Arc<OwnedFd>,
     pub table: Mutex<Table>,
+    /// SELinux levels of the sandboxes that are there.
+    pub levels: Mutex<linux::selinux::Levels>,
     pub events: broadcast::Sender<Told>,
     /// What may be asked for by a RuntimeClass.
     pub handlers: Vec<v1::RuntimeHandler>,
@@ -115,6 +118,7 @@ impl ContainerRuntime {
             images,
             shim_program: Arc::new(shim_program),
             table: Mutex::default(),
+            levels: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_MAX),
             samples: Samples::default(),
             compressor: Arc::default(),
@@ -233,6 +237,9 @@ async fn load(inner: &Arc<Inner>) -> std::io::Result<()> {
 }
 
 async fn load_sandbox(inner: &Arc<Inner>, record: SandboxRecord, records: Vec<ContainerRecord>) {
+    if let Some(level) = record.selinux.as_ref().and_then(PodLabels::level) {
+        inner.levels.lock().take(&level);
+    }
     let sandbox = Arc::new(Sandbox::new(inner, record));
     inner.table.lock().sandboxes.insert(sandbox.id.clone(), sandbox.clone());
     let live = match sandbox::adopt(inner, &sandbox, None).await {

@@ -182,6 +182,7 @@ pub(crate) async fn run(
     if program.is_some() && modes(&config).users.is_some() {
         return Err(cri::Error::unknown(format!("RuntimeClass handler {handler:?} does not support user namespaces")));
     }
+    let selinux = crate::selinux::of_sandbox(inner, &config)?;
     let record = SandboxRecord {
         id: crate::runtime::new_id(),
         config,
@@ -190,6 +191,7 @@ pub(crate) async fn run(
         addresses: Addresses::default(),
         ready: false,
         foreign,
+        selinux,
     };
     let sandbox = Arc::new(Sandbox::new(inner, record));
     let result = make(inner, &sandbox).await;
@@ -197,6 +199,7 @@ pub(crate) async fn run(
         if let Err(left) = clean_up(inner, &sandbox).await {
             tracing::warn!(sandbox = sandbox.id, error = %left, "cannot clean up sandbox that failed to start");
         }
+        release_level(inner, &sandbox);
         return Err(error);
     }
     inner.table.lock().sandboxes.insert(sandbox.id.clone(), sandbox.clone());
@@ -220,7 +223,8 @@ async fn make(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> cri::Result<()> {
         if modes.ipc != Share::Host {
             let shm = worker.state_folder.join("shm");
             std::fs::create_dir_all(&shm)?;
-            linux::mount::tmpfs(&shm, SHM_SIZE, 0o1777)?;
+            let label = worker.record.lock().selinux.as_ref().map(|labels| labels.mount.clone());
+            linux::mount::tmpfs(&shm, SHM_SIZE, 0o1777, label.as_deref())?;
         }
         let sysctls = config.linux.as_ref().map(|linux| linux.sysctls.clone()).unwrap_or_default();
         let pod = Pod {
@@ -361,8 +365,17 @@ pub(crate) async fn remove(inner: &Arc<Inner>, id: &str) -> cri::Result<()> {
     }
     clean_up(inner, &sandbox).await?;
     inner.table.lock().sandboxes.remove(&sandbox.id);
+    release_level(inner, &sandbox);
     inner.send_event(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerDeletedEvent);
     Ok(())
+}
+
+/// Another pod may have its SELinux level from now on.
+fn release_level(inner: &Inner, sandbox: &Sandbox) {
+    // Taken out, so that it is released once however often the sandbox is removed.
+    if let Some(level) = sandbox.record.lock().selinux.take().and_then(|labels| labels.level()) {
+        inner.levels.lock().release(&level);
+    }
 }
 
 /// Takes addresses, shim and mounts away. May be repeated.

@@ -342,6 +342,7 @@ fn run_in(namespaces: &Namespaces, script: &str, change: impl Fn(&mut v1::Contai
         resolv_conf: file(path, "resolv.conf"),
         hostname_file: file(path, "hostname"),
         dev_shm: path.join("state"),
+        labels: None,
     })
     .expect("a specification");
     let confinement = Confinement::take(&mut description, &Programs::default()).expect("a confinement");

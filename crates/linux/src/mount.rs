@@ -14,17 +14,25 @@ use rustix::mount::{
 };
 
 /// Mounts layers over each other. Layers are given one by one, so that their number and the length of their paths are
-/// not bounded by one page, as the options of `mount` are.
-pub fn overlay(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
-    match overlay_by_parts(lower, upper, target) {
+/// not bounded by one page, as the options of `mount` are. All files have the SELinux label that is given.
+pub fn overlay(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path, label: Option<&str>) -> io::Result<()> {
+    match overlay_by_parts(lower, upper, target, label) {
         // Kernels before 6.5 do not know `lowerdir+`.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => overlay_at_once(lower, upper, target),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => overlay_at_once(lower, upper, target, label),
         other => other,
     }
 }
 
-fn overlay_by_parts(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+fn overlay_by_parts(
+    lower: &[PathBuf],
+    upper: Option<(&Path, &Path)>,
+    target: &Path,
+    label: Option<&str>,
+) -> io::Result<()> {
     let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    if let Some(label) = label {
+        rustix::mount::fsconfig_set_string(&fs, "context", label)?;
+    }
     for layer in lower {
         rustix::mount::fsconfig_set_string(&fs, "lowerdir+", layer.as_path())?;
     }
@@ -38,7 +46,12 @@ fn overlay_by_parts(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &P
     Ok(())
 }
 
-fn overlay_at_once(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+fn overlay_at_once(
+    lower: &[PathBuf],
+    upper: Option<(&Path, &Path)>,
+    target: &Path,
+    label: Option<&str>,
+) -> io::Result<()> {
     let mut options = b"lowerdir=".to_vec();
     options.extend(lower.iter().map(|layer| layer.as_os_str().as_bytes()).collect::<Vec<_>>().join(&b':'));
     if let Some((upper, work)) = upper {
@@ -47,13 +60,19 @@ fn overlay_at_once(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Pa
         options.extend(b",workdir=");
         options.extend(work.as_os_str().as_bytes());
     }
+    options.extend(context(label).as_bytes());
     let options = CString::new(options)?;
     rustix::mount::mount("overlay", target, "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
     Ok(())
 }
 
-pub fn tmpfs(target: &Path, size: u64, mode: u32) -> io::Result<()> {
-    let options = CString::new(format!("mode={mode:o},size={size}"))?;
+/// The option for a label, behind others. Quoted, because a label has commas.
+fn context(label: Option<&str>) -> String {
+    label.map(|label| format!(",context=\"{label}\"")).unwrap_or_default()
+}
+
+pub fn tmpfs(target: &Path, size: u64, mode: u32, label: Option<&str>) -> io::Result<()> {
+    let options = CString::new(format!("mode={mode:o},size={size}{}", context(label)))?;
     rustix::mount::mount(
         "shm",
         target,
@@ -236,7 +255,7 @@ mod tests {
                 let (source, target) = (folder.join("source"), folder.join("target"));
                 std::fs::create_dir_all(source.join("below"))?;
                 std::fs::create_dir_all(&target)?;
-                tmpfs(&source.join("below"), 4096, 0o700)?;
+                tmpfs(&source.join("below"), 4096, 0o700, None)?;
                 std::fs::write(source.join("below/file"), "text")?;
                 let tree = DetachedTree::copy(&source)?;
                 tree.set_spreading(Spreading::Slave)?;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
@@ -68,6 +69,16 @@ pub fn give_to_group(path: &Path, group: u32, file: u32, folder: u32) -> io::Res
     let stat = rustix::fs::fstat(&root)?;
     rustix::fs::fchown(&root, None, Some(Gid::from_raw(group)))?;
     Ok(rustix::fs::fchmod(&root, Mode::from_raw_mode((stat.st_mode & 0o7777) | folder))?)
+}
+
+/// Shows everything below a folder, children before their folder. The path goes through a folder that is held open, so that it
+/// stays the entry's own as long as its last part is not followed.
+pub fn visit(path: &Path, see: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let root = open_folder(rustix::fs::CWD, path, ResolveFlags::NO_MAGICLINKS)?;
+    walk(&root, 0, &mut |parent, name, _| {
+        let parent = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(parent));
+        see(&Path::new(&parent).join(std::ffi::OsStr::from_bytes(name.to_bytes())))
+    })
 }
 
 /// Gives one file to a user, without following a link.

@@ -42,6 +42,10 @@ pub(crate) fn become_program(process: &Process, begin: Begin, environment: &[CSt
     let (Ok(arguments), Ok(path)) = (arguments, CString::new(program.as_os_str().as_bytes())) else {
         return format!("exec: {name:?}: invalid argument");
     };
+    // Before the filter, which may not let it be written.
+    if let Some(Err(error)) = process.selinux.as_deref().map(linux::selinux::set_exec_label) {
+        return format!("error during container init: set SELinux label: {}", words(&error));
+    }
     let confined = linux::process::close_from_on_exec(3)
         .and_then(|()| match begin {
             Begin::Container => process.confinement.prepare(),

@@ -91,7 +91,8 @@ fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> 
     // The container must not be able to look into this process before it has become harmless.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     // Before the user namespace: there the few keys that a user may have would end with many commands at once.
-    linux::process::new_session_keyring().map_err(step("create session keyring"))?;
+    linux::selinux::with_key_label(process.selinux.as_deref(), linux::process::new_session_keyring)
+        .map_err(step("create session keyring"))?;
     let mut all = flags::NEW_MOUNT | flags::NET | flags::IPC | flags::UTS | flags::PID | flags::CGROUP;
     if own_users {
         all |= flags::USER;

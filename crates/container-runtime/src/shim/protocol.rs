@@ -126,6 +126,9 @@ pub struct Start {
     /// The OCI runtime of the host that runs it; absent where libcontainer does.
     #[serde(default)]
     pub program: Option<PathBuf>,
+    /// The SELinux label of its files.
+    #[serde(default)]
+    pub mount_label: Option<String>,
 }
 
 /// An image's content, mounted read-only at a place that the specification then binds into the container.
@@ -173,6 +176,9 @@ pub struct Process {
     /// What it may not have; the same for the first process and for those that come later.
     pub confinement: Confinement,
     pub apparmor: Option<String>,
+    /// Its SELinux label.
+    #[serde(default)]
+    pub selinux: Option<String>,
     pub oom_score_adj: Option<i32>,
     pub limits: Vec<Limit>,
     /// The name of its cgroup.

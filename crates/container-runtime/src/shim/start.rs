@@ -113,7 +113,8 @@ fn create(
     // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
     namespaces.join().map_err(step("join namespaces of the sandbox"))?;
     mount_root(request, &process.cwd, namespaces.users())?;
-    linux::process::new_session_keyring().map_err(step("create session keyring"))?;
+    linux::selinux::with_key_label(process.selinux.as_deref(), linux::process::new_session_keyring)
+        .map_err(step("create session keyring"))?;
     if let Some(users) = namespaces.users() {
         super::volumes::place(&request.folder, &users).map_err(step("map owners of volumes"))?;
     }
@@ -125,6 +126,7 @@ fn create(
         report: report.clone(),
         console: streams.console.map(Rc::new),
         dev: dev.map(Rc::new),
+        mount_label: request.mount_label.clone(),
     };
     let built = ContainerBuilder::new(request.container.clone(), SyscallType::default())
         .with_executor(executor)
@@ -153,11 +155,12 @@ pub(super) fn mount_root(request: &Start, cwd: &str, users: Option<Users<'_>>) -
     linux::process::unshare(flags::NEW_MOUNT).map_err(step("create mount namespace"))?;
     linux::chroot::make_root_pivotable().map_err(step("leave the chroot that knarr runs in"))?;
     let rootfs = request.folder.join(ROOTFS);
-    crate::rootfs::mount(&request.snapshot, &rootfs, users).map_err(step("mount root file system"))?;
+    let label = request.mount_label.as_deref();
+    crate::rootfs::mount(&request.snapshot, &rootfs, users, label).map_err(step("mount root file system"))?;
     // Where it cannot be made, entering it fails, and that is what users know how to read.
     let _ = super::working_dir::make(&request.folder, &rootfs, cwd, users.as_ref());
     for image in &request.images {
-        crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path)
+        crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path, label)
             .map_err(step("mount image volume"))?;
     }
     Ok(())
@@ -170,6 +173,7 @@ struct BecomeProgram {
     report: Rc<OwnedFd>,
     console: Option<Rc<OwnedFd>>,
     dev: Option<Rc<DevVolume>>,
+    mount_label: Option<String>,
 }
 
 impl Executor for BecomeProgram {
@@ -208,6 +212,10 @@ impl BecomeProgram {
     fn surroundings(&self) -> Result<(), CreateError> {
         if let Some(dev) = &self.dev {
             dev.settle().map_err(step("mount volume at /dev"))?;
+        }
+        if let Some(label) = &self.mount_label {
+            // The pod's queues have no label by their mount. Whoever may not use them for want of one is told by the kernel.
+            let _ = linux::selinux::set_label(std::path::Path::new("/dev/mqueue"), label);
         }
         self.terminal().map_err(step("open terminal"))
     }

@@ -16,6 +16,8 @@ pub struct Host {
     pub apparmor: bool,
     /// Profiles that the kernel has loaded.
     pub apparmor_profiles: Vec<String>,
+    /// The labels of containers, where SELinux is on and its policy knows containers.
+    pub selinux: Option<linux::selinux::Contexts>,
     /// All devices below `/dev`, for privileged containers and for what pods ask for by path.
     pub devices: Vec<LinuxDevice>,
     /// Symbolic links below `/dev` to devices, such as `/dev/disk/by-id/...`.
@@ -47,6 +49,7 @@ impl Host {
             cgroup_mounts: cgroups.mounts().to_vec(),
             apparmor: read("/sys/module/apparmor/parameters/enabled").trim() == "Y",
             apparmor_profiles: apparmor_profiles(&read(APPARMOR_PROFILES)),
+            selinux: linux::selinux::contexts(),
             devices,
             device_links,
             capabilities,

@@ -12,6 +12,7 @@ pub mod devices;
 pub mod resources;
 pub mod sysctls;
 pub mod seccomp;
+pub mod selinux;
 pub mod confinement;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,8 @@ pub struct Input<'a> {
     pub resolv_conf: PathBuf,
     pub hostname_file: PathBuf,
     pub dev_shm: PathBuf,
+    /// Where the machine has SELinux.
+    pub labels: Option<&'a selinux::Labels>,
 }
 
 /// The pod's namespaces, as paths that `setns` takes. What is absent is the host's, or made for the container (`pid`).
@@ -82,6 +85,7 @@ pub fn spec(input: &Input) -> cri::Result<Spec> {
         .map_err(build)?;
     // The pod's UTS namespace has the name already, and the library's default must not stand in the way of the host's.
     spec.set_hostname(None);
+    selinux::set(&mut spec, input.labels);
     Ok(spec)
 }
 

@@ -46,6 +46,7 @@ fn case() -> Case {
             cgroup_mounts: vec![("memory".to_owned(), PathBuf::from("/sys/fs/cgroup/memory"))],
             apparmor: false,
             apparmor_profiles: Vec::new(),
+            selinux: None,
             devices: vec![
                 device("/dev/fuse", LinuxDeviceType::C, 10, 229),
                 device("/dev/snd/a", LinuxDeviceType::C, 116, 1),
@@ -77,6 +78,7 @@ impl Case {
             resolv_conf: PathBuf::from("/pod/resolv.conf"),
             hostname_file: PathBuf::from("/pod/hostname"),
             dev_shm: PathBuf::from("/pod/shm"),
+            labels: None,
         })
     }
 

@@ -11,8 +11,7 @@ use reconcile::{Key, On, Plan, Rule, Work};
 
 use crate::{Context, Controller};
 
-/// Our name, and that of the provisioner whose manifests people bring along.
-pub const PROVISIONERS: [&str; 2] = ["knarr.dev/local-path", "rancher.io/local-path"];
+pub use component_helpers::volumes::LOCAL_PATH_PROVISIONERS as PROVISIONERS;
 
 /// Where volumes are on a node, and the image of the pods that remove them.
 #[derive(Clone, Debug)]

@@ -212,6 +212,8 @@ fn helper_pod(settings: &LocalStorage, volume: &PersistentVolume, node: &Node, p
                 "name": "helper", "image": settings.helper_image, "imagePullPolicy": "IfNotPresent",
                 "command": ["rm", "-r", "-f", format!("/storage/{folder}")],
                 "volumeMounts": [{"name": "storage", "mountPath": "/storage"}],
+                // Only this may remove files of other pods where the node has SELinux; elsewhere it says nothing.
+                "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
             }],
             "volumes": [{"name": "storage", "hostPath": {"path": parent, "type": "DirectoryOrCreate"}}],
         },

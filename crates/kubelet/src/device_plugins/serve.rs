@@ -17,6 +17,7 @@ const SOCKET: &str = "kubelet.sock";
 pub(super) async fn run(plugins: Arc<DevicePlugins>) -> std::io::Result<()> {
     let folder = plugins.folder.clone();
     remove_sockets(&folder)?;
+    crate::plugins::label_for_plugins(&folder);
     let listener = UnixListener::bind(folder.join(SOCKET))?;
     let incoming = futures::stream::unfold(listener, |listener| async {
         let accepted = listener.accept().await.map(|(stream, _)| stream);

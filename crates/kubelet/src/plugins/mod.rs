@@ -76,8 +76,27 @@ pub async fn run(root: &Path, handlers: Handlers, node: watch::Receiver<Seen>) {
         tracing::error!(%error, folder = %folder.display(), "cannot create plugin folder; no plugin can register");
         return;
     }
+    label_for_plugins(&folder);
+    // Where CSI drivers keep theirs. It is made when the first volume is, unless a driver comes before.
+    let of_drivers = root.join("plugins");
+    if of_drivers.is_dir() {
+        label_for_plugins(&of_drivers);
+    }
     if let Err(error) = follow(&folder, handlers, node).await {
         tracing::error!(%error, folder = %folder.display(), "cannot watch plugin folder; no plugin can register any more");
+    }
+}
+
+/// Of folders whose sockets plugins in containers connect to.
+const LABEL: &str = "system_u:object_r:container_file_t:s0";
+
+/// Lets containers that are not privileged use a folder of sockets, where the machine has SELinux.
+pub(crate) fn label_for_plugins(folder: &Path) {
+    if !linux::selinux::is_enabled() {
+        return;
+    }
+    if let Err(error) = linux::selinux::set_label(folder, LABEL) {
+        tracing::warn!(%error, folder = %folder.display(), "cannot set SELinux label; unprivileged plugins may not work");
     }
 }
 

@@ -130,6 +130,7 @@ pub(crate) fn termination_log(
     Ok(v1::Mount {
         container_path: message_path(container).to_owned(),
         host_path: file.to_string_lossy().into_owned(),
+        selinux_relabel: true,
         ..Default::default()
     })
 }

@@ -150,6 +150,7 @@ pub(crate) fn write_hosts(
     Ok(v1::Mount {
         container_path: "/etc/hosts".into(),
         host_path: path.to_string_lossy().into_owned(),
+        selinux_relabel: true,
         ..Default::default()
     })
 }

@@ -229,6 +229,9 @@ fn own_files(task: &Task, wished: &Container, mounts: &mut Vec<v1::Mount>) -> st
     if !taken(mounts, container::message_path(wished)) {
         mounts.push(container::termination_log(&config.root_dir, &task.pod, wished, task.attempt)?);
     }
+    if !linux::selinux::is_enabled() {
+        mounts.iter_mut().for_each(|mount| mount.selinux_relabel = false);
+    }
     Ok(())
 }
 

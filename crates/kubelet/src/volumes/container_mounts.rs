@@ -1,6 +1,7 @@
 //! What a container's `volumeMounts` become for the runtime.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cri::v1;
@@ -19,6 +20,7 @@ pub(super) async fn container_mounts(
     environment: &[(String, String)],
 ) -> Result<Vec<v1::Mount>, VolumeError> {
     let mut mounts = Vec::new();
+    let mut relabelled = BTreeSet::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let Some(volume) = mounted.get(&mount.name) else {
             let (volume, container) = (mount.name.clone(), container.name.clone());
@@ -29,7 +31,7 @@ pub(super) async fn container_mounts(
             Volume::Image { reference } => of_image(mount, reference, &sub_path),
             // Refused when the volume was made ready.
             Volume::Device { .. } => return Err(Error::BlockMounted(mount.name.clone()).into()),
-            Volume::Path { path, read_only } => {
+            Volume::Path { path, read_only, relabel } => {
                 let host_path = if sub_path.is_empty() {
                     path.clone()
                 } else {
@@ -37,7 +39,9 @@ pub(super) async fn container_mounts(
                     let target = folders.sub_path(uid, &mount.name, &container.name, index);
                     prepare(path.clone(), sub_path, target, mount, container).await?
                 };
-                of_path(mount, host_path, *read_only)?
+                // Once for each container is enough.
+                let selinux_relabel = *relabel && relabelled.insert(mount.name.as_str());
+                v1::Mount { selinux_relabel, ..of_path(mount, host_path, *read_only)? }
             }
         };
         mounts.push(made);

@@ -58,7 +58,7 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
     })
     .await
     .map_err(|source| Error::Step { step: "emptyDir".to_owned(), source })?;
-    Ok(Volume::Path { path, read_only: false })
+    Ok(Volume::Path { path, read_only: false, relabel: true })
 }
 
 /// A folder on the given medium that everybody may write to; also the ground of secret and projected volumes.

@@ -19,7 +19,7 @@ async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
         files::write_whole(&folder.join("greeting"), format!("hello {namespace}\n"), 0o644)
     });
     written.await?;
-    Ok(Volume::Path { path, read_only: true })
+    Ok(Volume::Path { path, read_only: true, relabel: true })
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_volume_is_mounted_again_without_harm() {
         let ending = tokio_util::sync::CancellationToken::new();
         for _ in 0..2 {
             let mounted = (TYPE.mount)(node.volumes.request(&pod, volume, &ending)).await;
-            let Ok(Volume::Path { path, read_only: true }) = mounted else { panic!("{mounted:?}") };
+            let Ok(Volume::Path { path, read_only: true, .. }) = mounted else { panic!("{mounted:?}") };
             assert!(path.ends_with("pods/uid-1/volumes/example.com~greeting/hi"));
             assert_eq!(std::fs::read_to_string(path.join("greeting")).expect("a greeting"), "hello default\n");
         }

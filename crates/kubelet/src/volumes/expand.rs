@@ -11,7 +11,7 @@ use reconcile::events::{EventType, reference};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, Problem, Request, Volumes, claim, local};
+use super::{Error, Problem, Request, Volumes, claim, local, local_path};
 use crate::pods::{PodState, Pods};
 
 const RESOURCE: &str = "storage";
@@ -58,6 +58,8 @@ pub(super) async fn expand(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
 ) -> Result<(), Problem> {
+    // The folder of a claim that has grown may hold more from now on.
+    local_path::prepare(request.projects, volume).await;
     let source = volume.spec.as_ref().and_then(|spec| spec.local.as_ref());
     let Some(source) = source.filter(|_| is_due(claim, volume)) else { return Ok(()) };
     let name = volume.metadata.name.as_deref().unwrap_or_default();

@@ -26,7 +26,7 @@ pub(super) async fn place(source: HostPathVolumeSource, read_only: bool) -> Resu
     let outcome =
         blocking(move || Ok(check(Path::new(&source.path), source.type_.as_deref().unwrap_or_default()))).await;
     outcome??;
-    Ok(Volume::Path { path, read_only })
+    Ok(Volume::Path { path, read_only, relabel: false })
 }
 
 /// Holds the path against its type, and makes what the type says is made.

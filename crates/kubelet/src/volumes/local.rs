@@ -63,7 +63,7 @@ pub(super) async fn mount(
         empty_dir::mark_ready(&mark)
     })
     .await?;
-    Ok(Volume::Path { path: target, read_only })
+    Ok(Volume::Path { path: target, read_only, relabel: !read_only })
 }
 
 /// Mounts a device where all pods of this node share it.

@@ -11,6 +11,7 @@ mod projected;
 mod trust_bundle;
 mod claim;
 mod local;
+mod local_path;
 mod block;
 mod filesystem;
 pub mod expand;
@@ -49,14 +50,15 @@ use crate::tokens::Tokens;
 use csi::Csi;
 use error::{Error, Problem};
 use folders::Folders;
+use local_path::Projects;
 
 /// Where the volumes of a pod are, by their names in the pod.
 pub type Mounted = HashMap<String, Volume>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Volume {
-    /// A folder or file on this node.
-    Path { path: PathBuf, read_only: bool },
+    /// A folder or file on this node. With `relabel`, where the machine has SELinux, its files get the label of the containers.
+    Path { path: PathBuf, read_only: bool, relabel: bool },
     /// A block device of this node.
     Device { path: PathBuf, read_only: bool },
     /// An image whose files are shown, read-only.
@@ -98,6 +100,7 @@ struct Request<'a> {
     certificates: &'a PodCertificates,
     folders: &'a Folders,
     csi: &'a Csi,
+    projects: &'a Arc<Projects>,
     pod: &'a Pod,
     volume: &'a VolumeSpec,
     /// Cancelled when the pod is to end.
@@ -139,6 +142,8 @@ pub struct Volumes {
     certificates: PodCertificates,
     folders: Folders,
     csi: Arc<Csi>,
+    /// Of local-path volumes.
+    projects: Arc<Projects>,
     clock: Clock,
 }
 
@@ -154,8 +159,9 @@ impl Volumes {
     fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path, csi: Csi, clock: Clock) -> Volumes {
         let tokens = Tokens::new(objects.client().clone(), clock.clone());
         let certificates = PodCertificates::new(objects.clone(), node_name, clock.clone());
-        let (folders, csi) = (Folders::new(root_dir), Arc::new(csi));
-        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, certificates, folders, csi, clock }
+        let (folders, csi, projects) = (Folders::new(root_dir), Arc::new(csi), Arc::new(Projects::new(root_dir)));
+        let node_name = node_name.to_owned();
+        Volumes { objects, events: None, node_name, tokens, certificates, folders, csi, projects, clock }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
@@ -188,9 +194,9 @@ impl Volumes {
     }
 
     fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec, ending: &'a CancellationToken) -> Request<'a> {
-        let Volumes { objects, events, node_name, tokens, certificates, folders, csi, clock } = self;
+        let Volumes { objects, events, node_name, tokens, certificates, folders, csi, projects, clock } = self;
         let events = events.as_ref();
-        Request { objects, events, node_name, tokens, certificates, folders, csi, pod, volume, ending, clock }
+        Request { objects, events, node_name, tokens, certificates, folders, csi, projects, pod, volume, ending, clock }
     }
 
     /// When contents must be looked at again though no object changed: the next rotation of a token or certificate, or a
@@ -240,7 +246,10 @@ impl Volumes {
             Ok(()) => local::release(&self.folders).await,
             failed => failed,
         };
-        removed.map_err(|error| failed(&error))
+        removed.map_err(|error| failed(&error))?;
+        // The pod may have been the one that removes a volume.
+        local_path::forget_gone(&self.projects).await;
+        Ok(())
     }
 
     /// Pods with folders here, to find what a crash left behind.

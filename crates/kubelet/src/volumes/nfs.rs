@@ -41,7 +41,7 @@ pub(super) async fn mount(
     if !there.await? {
         filesystem::mount(arguments(source, &target, read_only, options)).await.map_err(Error::from)?;
     }
-    Ok(Volume::Path { path: target, read_only })
+    Ok(Volume::Path { path: target, read_only, relabel: false })
 }
 
 fn arguments(source: &NFSVolumeSource, target: &Path, read_only: bool, options: &[String]) -> Vec<String> {

@@ -117,5 +117,5 @@ pub(super) async fn show(
         if fresh { ownership::give(&folder, group, true) } else { Ok(()) }
     })
     .await?;
-    Ok(Volume::Path { path, read_only: true })
+    Ok(Volume::Path { path, read_only: true, relabel: true })
 }

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-pub use parts::{Kernel, Parts};
+pub use parts::{Guard, Kernel, Parts};
 pub use power::Lost;
 
 const BOOT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -82,7 +82,7 @@ impl Vm {
         let sockets = tempfile::Builder::new().prefix("knarr-vm-").tempdir()?;
         copy(&parts.root_image(), &folder.path().join("disk.img"))?;
         files_image(files, &folder.path().join("host.img"))?;
-        let mut arguments = format!("console=ttyS0 panic=1 machine.name={}", config.name);
+        let mut arguments = format!("console=ttyS0 panic=1 machine.name={}{}", config.name, parts.arguments());
         if let Some(address) = config.address {
             arguments += &format!(" machine.address={address}");
         }

@@ -30,22 +30,52 @@ impl Kernel {
     }
 }
 
+/// Which of the kernel's guards a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    AppArmor,
+    /// With Debian's policy and the types of containers, refusing nothing.
+    Selinux,
+}
+
+impl Guard {
+    fn root(self) -> &'static str {
+        match self {
+            Guard::AppArmor => "usual",
+            Guard::Selinux => "selinux",
+        }
+    }
+
+    /// What the kernel is told.
+    pub(crate) fn arguments(self) -> &'static str {
+        match self {
+            Guard::AppArmor => "",
+            Guard::Selinux => " security=selinux selinux=1 enforcing=0",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Parts {
     folder: PathBuf,
     kernel: Kernel,
+    guard: Guard,
 }
 
 impl Parts {
     /// Takes some minutes where they were never made, and needs a mirror then. An error says what this machine lacks.
     pub fn make(kernel: Kernel) -> anyhow::Result<Parts> {
+        Parts::guarded(kernel, Guard::AppArmor)
+    }
+
+    pub fn guarded(kernel: Kernel, guard: Guard) -> anyhow::Result<Parts> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let folder = checkout.join("target/machine");
         let mut command = Command::new(checkout.join("scripts/machine-parts"));
-        let made = command.arg(&folder).arg(kernel.name()).stdin(Stdio::null()).output()?;
+        let made = command.arg(&folder).args([kernel.name(), guard.root()]).stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&made.stderr);
         ensure!(made.status.success(), "{}", said.lines().last().unwrap_or("scripts/machine-parts failed"));
-        Ok(Parts { folder, kernel })
+        Ok(Parts { folder, kernel, guard })
     }
 
     pub fn folder(&self) -> &Path {
@@ -53,7 +83,14 @@ impl Parts {
     }
 
     pub(crate) fn root_image(&self) -> PathBuf {
-        self.folder.join("root.img")
+        self.folder.join(match self.guard {
+            Guard::AppArmor => "root.img",
+            Guard::Selinux => "root-selinux.img",
+        })
+    }
+
+    pub(crate) fn arguments(&self) -> &'static str {
+        self.guard.arguments()
     }
 
     pub(crate) fn kernel_file(&self, name: &str) -> PathBuf {

@@ -217,7 +217,7 @@ async fn values_from_files_of_a_volume() {
     std::fs::write(root.join("bad.env"), "FINE='1'\nTOKEN=plain\n").unwrap();
     std::fs::write(folder.0.join("outside.env"), "TOKEN='outside'\n").unwrap();
     std::os::unix::fs::symlink("../outside.env", root.join("link.env")).unwrap();
-    let volume = crate::volumes::Volume::Path { path: root, read_only: false };
+    let volume = crate::volumes::Volume::Path { path: root, read_only: false, relabel: true };
     let mounted = Mounted::from([("work".to_owned(), volume)]);
     let objects = Objects::new(api().client());
     let value = async |path: &str, key: &str, optional: bool| {

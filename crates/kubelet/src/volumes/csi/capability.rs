@@ -7,6 +7,7 @@ use csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolum
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::error::LifecycleError;
+use super::selinux;
 use super::wanted::{Lifecycle, Wanted};
 
 pub(super) fn of(wanted: &Wanted, capabilities: Capabilities, group: Option<u32>) -> VolumeCapability {
@@ -15,7 +16,7 @@ pub(super) fn of(wanted: &Wanted, capabilities: Capabilities, group: Option<u32>
     } else {
         AccessType::Mount(MountVolume {
             fs_type: wanted.fs_type.clone(),
-            mount_flags: wanted.mount_options.clone(),
+            mount_flags: mount_flags(wanted),
             volume_mount_group: group
                 .filter(|_| capabilities.volume_mount_group)
                 .map(|group| group.to_string())
@@ -24,6 +25,11 @@ pub(super) fn of(wanted: &Wanted, capabilities: Capabilities, group: Option<u32>
     };
     let mode = mode(wanted.access_mode(), capabilities.single_node_multi_writer);
     VolumeCapability { access_type: Some(access_type), access_mode: Some(AccessMode { mode: mode as i32 }) }
+}
+
+fn mount_flags(wanted: &Wanted) -> Vec<String> {
+    let label = wanted.label.as_deref().map(selinux::mount_option);
+    wanted.mount_options.iter().cloned().chain(label).collect()
 }
 
 fn mode(mode: &str, knows_single_writers: bool) -> Mode {

@@ -17,6 +17,8 @@ pub(in crate::volumes) enum Error {
     Driver(#[from] csi::Error),
     #[error("invalid volume name")]
     InvalidName,
+    #[error("conflicting SELinux labels of volume {volume}: {old:?} and {new:?}")]
+    Labels { volume: String, old: String, new: String },
     #[error("kubernetes.io/csi: {step}: driver name {driver} not found in the list of registered CSI drivers")]
     NoDriver { step: &'static str, driver: String },
 

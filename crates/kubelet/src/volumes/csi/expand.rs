@@ -49,7 +49,8 @@ pub(super) async fn expand(
         volume_path: csi.places.for_driver(&place.target),
         capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
         staging_target_path: if capabilities.stages { csi.places.for_driver(&place.staging) } else { String::new() },
-        volume_capability: Some(capability::of(wanted, capabilities, group)),
+        // As it was when nobody mounted it yet: the label is a matter of mounting.
+        volume_capability: Some(capability::of(&Wanted { label: None, ..wanted.clone() }, capabilities, group)),
         secrets,
     };
     match driver.expand(asked).await {

@@ -11,6 +11,7 @@ mod place;
 mod record;
 mod attach;
 mod context;
+mod selinux;
 mod show;
 mod take_down;
 mod expand;

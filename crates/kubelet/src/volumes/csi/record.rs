@@ -17,6 +17,7 @@ const DRIVER: &str = "driverName";
 const NODE: &str = "nodeName";
 const ATTACHMENT: &str = "attachmentID";
 const LIFECYCLE: &str = "volumeLifecycleMode";
+const LABEL: &str = "seLinuxMountContext";
 /// Ours: how far the step came, and since which start of the machine. Upstream keeps keys that it does not know.
 const STEP: &str = "knarrStep";
 const BOOT: &str = "knarrBoot";
@@ -52,6 +53,18 @@ impl Record {
         record.set(LIFECYCLE, wanted.lifecycle.name().to_owned());
         record.set(ATTACHED, is_attached.to_string());
         record
+    }
+
+    /// The SELinux label that it is mounted with.
+    pub fn labelled(mut self, label: Option<&str>) -> Record {
+        if let Some(label) = label {
+            self.set(LABEL, label.to_owned());
+        }
+        self
+    }
+
+    pub fn label(&self) -> Option<&str> {
+        Some(self.get(LABEL)).filter(|label| !label.is_empty())
     }
 
     fn set(&mut self, key: &str, value: String) {

@@ -14,7 +14,8 @@ use super::place::{Mode, Place};
 use super::record::{Record, Step, is_mounted};
 use super::wanted::{Lifecycle, Wanted};
 use super::{
-    Error, Problem, REPUBLISH_EVERY, Request, Volume, attach, capability, context, expand, no_driver, take_down,
+    Error, Problem, REPUBLISH_EVERY, Request, Volume, attach, capability, context, expand, no_driver, selinux,
+    take_down,
 };
 use crate::volumes::folders::make_folder;
 use crate::volumes::{block, blocking, ownership};
@@ -33,6 +34,7 @@ pub(super) async fn show(
         return Err(publish_failed(wanted, Error::InvalidName));
     };
     let object = driver_object(&request, wanted).await?;
+    let wanted = &with_label(&request, wanted, object.as_deref())?;
     let republishes = object.as_ref().is_some_and(|driver| driver.spec.requires_republish == Some(true));
     let is_shown = record_of(&place, wanted)?.is_some_and(|record| record.is_done(&csi.boot_id, &place.target));
     let to_expand = claim.filter(|claim| expand::is_wanted(claim));
@@ -87,7 +89,8 @@ fn shown(request: &Request<'_>, wanted: &Wanted, place: &Place) -> Volume {
     request.csi.note_shown(request, wanted, place.target.clone());
     let (path, read_only) = (place.target.clone(), wanted.read_only);
     match place.mode {
-        Mode::Filesystem => Volume::Path { path, read_only },
+        // Files of a volume that is mounted with a label have it.
+        Mode::Filesystem => Volume::Path { path, read_only, relabel: !read_only && wanted.label.is_none() },
         Mode::Block => Volume::Device { path: node_of(&path).unwrap_or(path), read_only },
     }
 }
@@ -118,6 +121,13 @@ async fn driver_object(request: &Request<'_>, wanted: &Wanted) -> Result<Option<
     Ok(object)
 }
 
+fn with_label(request: &Request<'_>, wanted: &Wanted, driver: Option<&CSIDriver>) -> Result<Wanted, Problem> {
+    let contexts = linux::selinux::contexts();
+    let label = selinux::mount_label(contexts.as_ref(), request.pod, &request.volume.name, wanted, driver);
+    let label = label.map_err(|error| Problem::Unprocessed(error.to_string()))?;
+    Ok(Wanted { label, ..wanted.clone() })
+}
+
 struct Showing<'a> {
     request: Request<'a>,
     wanted: &'a Wanted,
@@ -140,6 +150,7 @@ impl Showing<'_> {
             // From here on the volume counts as used, whatever comes of it.
             let attachment = attach::name(wanted, self.request.node_name);
             let record = Record::of_pod(wanted, self.request.node_name, attachment, attaches);
+            let record = record.labelled(wanted.label.as_deref());
             let before = record_of(place, wanted)?.map_or(Step::Noted, |record| record.step());
             let step = if before == Step::Begun { Step::Begun } else { Step::Noted };
             self.save(&place.record, record.at(step, &csi.boot_id))?;
@@ -177,13 +188,19 @@ impl Showing<'_> {
         let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
         let failed = |error: Error| stage_failed(wanted, error);
         let known = Record::load(&place.stage_record).map_err(|error| failed(error.into()))?;
-        if known.as_ref().is_some_and(|record| record.is_done(&csi.boot_id, &place.staging)) {
-            return Ok(());
+        if let Some(record) = known.as_ref().filter(|record| record.is_done(&csi.boot_id, &place.staging)) {
+            if record.label() == wanted.label.as_deref() {
+                return Ok(());
+            }
+            // It is unstaged when its last pod is gone, and staged again with the other label.
+            let text = |label: Option<&str>| label.unwrap_or_default().to_owned();
+            let (old, new) = (text(record.label()), text(wanted.label.as_deref()));
+            return Err(failed(Error::Labels { volume: wanted.name.clone(), old, new }));
         }
         let secrets = context::secret(&self.request, "NodeStageSecretRef", wanted.stage_secret.as_ref()).await;
         let secrets = secrets.map_err(failed)?;
         make_folder(&place.staging).map_err(|error| failed(error.into()))?;
-        let record = Record::of_stage(&wanted.driver, &wanted.handle);
+        let record = Record::of_stage(&wanted.driver, &wanted.handle).labelled(wanted.label.as_deref());
         self.save(&place.stage_record, record.clone().at(Step::Begun, &csi.boot_id))?;
         let group = ownership::fs_group(self.request.pod);
         let asked = NodeStageVolumeRequest {

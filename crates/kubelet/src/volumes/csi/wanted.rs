@@ -39,6 +39,8 @@ pub(super) struct Wanted {
     pub stage_secret: Option<SecretName>,
     pub publish_secret: Option<SecretName>,
     pub expand_secret: Option<SecretName>,
+    /// The SELinux label that it is mounted with.
+    pub label: Option<String>,
     /// The size that the persistent volume has, as it says and in bytes.
     pub size: String,
     pub bytes: Option<i64>,
@@ -66,6 +68,7 @@ impl Wanted {
             stage_secret: named(source.node_stage_secret_ref),
             publish_secret: named(source.node_publish_secret_ref),
             expand_secret: named(source.node_expand_secret_ref),
+            label: None,
             size: size.map(|size| size.0.clone()).unwrap_or_default(),
             bytes: size.and_then(|size| bytes(&size.0)),
         }
@@ -90,6 +93,7 @@ impl Wanted {
             stage_secret: None,
             publish_secret: source.node_publish_secret_ref.map(|reference| (namespace, reference.name)),
             expand_secret: None,
+            label: None,
             size: String::new(),
             bytes: None,
         }
