@@ -45,6 +45,7 @@ mod hollow_nodes;
 mod snapshot;
 mod secrets_encrypt;
 mod token;
+mod oidc_login;
 mod hide;
 mod image;
 mod cluster;
@@ -86,6 +87,9 @@ enum Command {
     /// Manage the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
+    /// Sign in to a cluster with OpenID Connect, as an exec plugin of kubectl: prints a credential with a token.
+    #[command(name = "oidc-login")]
+    OidcLogin(oidc_login::Flags),
     /// Run only the API server, on an etcd.
     #[command(name = "kube-apiserver")]
     KubeApiserver(Box<api_server::Flags>),
@@ -198,6 +202,7 @@ fn run() -> anyhow::Result<()> {
         Command::Completion(flags) => texts::completion(flags),
         Command::Man(flags) => texts::man(flags),
         Command::Token(command) => token::run(command),
+        Command::OidcLogin(flags) => oidc_login::run(flags),
         Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeApiserver(flags) => api_server::run(*flags),
         Command::Kubelet(flags) => kubelet::run(*flags),

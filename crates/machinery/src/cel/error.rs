@@ -26,13 +26,17 @@ pub(super) enum Problem {
     #[error("Syntax error: token recognition error at: '{0}'")]
     Token(String),
     #[error("Syntax error: mismatched input '{found}' expecting {wanted}")]
-    Mismatched { found: String, wanted: &'static str },
+    Mismatched { found: String, wanted: String },
     #[error("Syntax error: extraneous input '{found}' expecting {wanted}")]
-    Extraneous { found: String, wanted: &'static str },
-    #[error("Syntax error: missing '{wanted}' at '{found}'")]
-    Missing { found: String, wanted: &'static str },
+    Extraneous { found: String, wanted: String },
+    #[error("Syntax error: missing {wanted} at '{found}'")]
+    Missing { found: String, wanted: String },
     #[error("Syntax error: no viable alternative at input '{0}'")]
     NoAlternative(String),
+    #[error("Syntax error: error recovery attempt limit exceeded: {0}")]
+    Recoveries(usize),
+    #[error("error recovery token lookahead limit exceeded: {0}")]
+    Skipped(usize),
     #[error("max recursion depth exceeded")]
     Depth,
     #[error("expression code point size exceeds limit: size: {0}, limit {1}")]
@@ -40,8 +44,8 @@ pub(super) enum Problem {
     /// `int`, `uint` or `double`.
     #[error("invalid {0} literal")]
     Number(&'static str),
-    #[error("invalid text literal")]
-    Text,
+    #[error("invalid unicode code point")]
+    CodePoint,
     #[error("unsupported syntax: '`'")]
     Backtick,
     #[error("reserved identifier: {0}")]
@@ -91,6 +95,13 @@ pub(super) enum Problem {
     Complexity,
 }
 
+impl Problem {
+    /// Upstream has no place for some, and tells them first.
+    fn has_place(&self) -> bool {
+        !matches!(self, Problem::Depth | Problem::Length(..) | Problem::Skipped(_))
+    }
+}
+
 /// Everything that is wrong with an expression: each issue with its line and place, as upstream prints them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issues {
@@ -99,7 +110,7 @@ pub struct Issues {
 
 impl Issues {
     pub(super) fn new(text: &str, mut issues: Vec<Issue>) -> Issues {
-        issues.sort_by_key(|issue| issue.at);
+        issues.sort_by_key(|issue| (issue.problem.has_place(), issue.at));
         let more = issues.len().saturating_sub(ISSUES_MAX);
         let mut lines: Vec<String> = issues.iter().take(ISSUES_MAX).map(|issue| shown(text, issue)).collect();
         if more > 0 {
@@ -121,8 +132,7 @@ impl std::error::Error for Issues {}
 const LINE_BYTES_MAX: usize = 16384;
 
 fn shown(text: &str, issue: &Issue) -> String {
-    // Upstream has no place for these.
-    if matches!(issue.problem, Problem::Depth | Problem::Length(..)) {
+    if !issue.problem.has_place() {
         return format!("ERROR: <input>:-1:0: {}", issue.problem);
     }
     let before = text.get(..issue.at).unwrap_or(text);

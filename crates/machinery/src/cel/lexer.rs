@@ -30,9 +30,19 @@ pub(super) struct Word {
     pub end: usize,
 }
 
-/// All words; what is none is left out and told.
-pub(super) fn words(text: &str) -> (Vec<Word>, Vec<Issue>) {
-    let (mut words, mut issues) = (Vec::new(), Vec::new());
+/// All words of an expression, and what is wrong with it so far.
+pub(super) struct Words {
+    pub words: Vec<Word>,
+    /// What is no word, and is left out.
+    pub issues: Vec<Issue>,
+    /// Where that begins and ends.
+    pub skipped: Vec<(usize, usize)>,
+    /// Literals whose values cannot be; other ones stand in their places.
+    pub values: Vec<Issue>,
+}
+
+pub(super) fn words(text: &str) -> Words {
+    let (mut words, mut issues, mut skipped, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
@@ -50,24 +60,42 @@ pub(super) fn words(text: &str) -> (Vec<Word>, Vec<Issue>) {
                 words.push(Word { token, at, end: at + length });
                 at += length;
             }
-            Err(Wrong { problem, length }) => {
+            Err(Wrong { problem, length, token: Some(token) }) => {
+                values.push(Issue::new(at, problem));
+                words.push(Word { token, at, end: at + length });
+                at += length;
+            }
+            Err(Wrong { problem, length, token: None }) => {
                 issues.push(Issue::new(at, problem));
-                at += length.max(first.len_utf8());
+                let end = at + length.max(first.len_utf8());
+                skipped.push((at, end));
+                at = end;
             }
         }
     }
     words.push(Word { token: Token::End, at: text.len(), end: text.len() });
-    (words, issues)
+    Words { words, issues, skipped, values }
 }
 
-/// What is wrong with a word, and how long it is.
+/// What is wrong with a word, how long it is, and what stands in its place if it is one.
 struct Wrong {
     problem: Problem,
     length: usize,
+    token: Option<Token>,
 }
 
 fn wrong(problem: Problem, length: usize) -> Wrong {
-    Wrong { problem, length }
+    Wrong { problem, length, token: None }
+}
+
+/// A number of that name is too large for its type.
+fn too_large(name: &'static str, length: usize) -> Wrong {
+    let token = match name {
+        "int" => Token::Int(0),
+        "uint" => Token::Uint(0),
+        _ => Token::Double(0.0),
+    };
+    Wrong { problem: Problem::Number(name), length, token: Some(token) }
 }
 
 fn word(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
@@ -82,10 +110,15 @@ fn word(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
         let length = rest.find(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '_')).unwrap_or(rest.len());
         return Ok((Token::Name(rest[..length].into()), length));
     }
-    // A field in backticks may hold any sign.
     if let Some(quoted) = rest.strip_prefix('`') {
-        let length = quoted.find('`').ok_or_else(|| wrong(Problem::Token(rest.to_owned()), rest.len()))?;
-        return Ok((Token::Quoted(quoted[..length].into()), length + 2));
+        let is_letter = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '.' | '-' | '/' | ' ');
+        let length = quoted.find(|sign| !is_letter(sign)).unwrap_or(quoted.len());
+        if length > 0 && quoted[length..].starts_with('`') {
+            return Ok((Token::Quoted(quoted[..length].into()), length + 2));
+        }
+        let wrong_sign = quoted[length..].chars().next().map_or(0, char::len_utf8);
+        let told = 1 + length + wrong_sign;
+        return Err(wrong(Problem::Token(rest[..told].to_owned()), told));
     }
     let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
     // Half an operator is told together with what follows it.
@@ -102,10 +135,10 @@ fn number(rest: &str) -> Result<(Token, usize), Wrong> {
         let digits = hex.find(|sign: char| !sign.is_ascii_hexdigit()).unwrap_or(hex.len());
         if hex[digits..].starts_with(['u', 'U']) {
             let value = u64::from_str_radix(&hex[..digits], 16);
-            return Ok((Token::Uint(value.map_err(|_| wrong(Problem::Number("uint"), digits + 3))?), digits + 3));
+            return Ok((Token::Uint(value.map_err(|_| too_large("uint", digits + 3))?), digits + 3));
         }
         let value = u64::from_str_radix(&hex[..digits], 16).ok().and_then(int);
-        return Ok((value.ok_or_else(|| wrong(Problem::Number("int"), digits + 2))?, digits + 2));
+        return Ok((value.ok_or_else(|| too_large("int", digits + 2))?, digits + 2));
     }
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let mut length = digits(rest);
@@ -125,14 +158,14 @@ fn number(rest: &str) -> Result<(Token, usize), Wrong> {
     let text = &rest[..length];
     if !whole {
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
-        return Ok((Token::Double(value.ok_or_else(|| wrong(Problem::Number("double"), length))?), length));
+        return Ok((Token::Double(value.ok_or_else(|| too_large("double", length))?), length));
     }
     if rest[length..].starts_with(['u', 'U']) {
-        let value = text.parse().map_err(|_| wrong(Problem::Number("uint"), length + 1))?;
+        let value = text.parse().map_err(|_| too_large("uint", length + 1))?;
         return Ok((Token::Uint(value), length + 1));
     }
     let value = text.parse::<u64>().ok().and_then(int);
-    Ok((value.ok_or_else(|| wrong(Problem::Number("int"), length))?, length))
+    Ok((value.ok_or_else(|| too_large("int", length))?, length))
 }
 
 /// The smallest integer is written with a minus before a number that is one too large for it.
@@ -146,7 +179,8 @@ fn int(value: u64) -> Option<Token> {
 
 /// A text or bytes literal with its prefixes `r` and `b`, if one begins here.
 fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
-    let prefix = rest.find(['"', '\'']).filter(|at| *at <= 2);
+    // No further: a long expression has many words.
+    let prefix = rest.bytes().take(3).position(|sign| matches!(sign, b'"' | b'\''));
     let Some(prefix) = prefix else { return Ok(None) };
     let letters = rest[..prefix].to_ascii_lowercase();
     let (raw, bytes) = match letters.as_str() {
@@ -156,32 +190,19 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
         "rb" | "br" => (true, true),
         _ => return Ok(None),
     };
-    let body = &rest[prefix..];
-    let quote = &body[..1];
+    let quote = &rest[prefix..=prefix];
     let triple = quote.repeat(3);
-    let end = if body.starts_with(&triple) { triple.as_str() } else { quote };
-    let content = &body[end.len()..];
-    let mut at = 0;
-    loop {
-        let here = &content[at..];
-        if here.starts_with(end) {
-            break;
-        }
-        let so_far = prefix + end.len() + at;
-        let unclosed = |length: usize| wrong(Problem::Token(rest[..length].to_owned()), length);
-        let sign = here.chars().next().ok_or_else(|| unclosed(so_far))?;
-        if matches!(sign, '\n' | '\r') && end.len() == 1 {
-            return Err(unclosed(so_far + 1));
-        }
-        at += sign.len_utf8();
-        if sign == '\\' && !raw {
-            let escape = escape_length(&here[1..]).map_err(|length| unclosed(so_far + 1 + length))?;
-            at += escape;
-        }
+    let mut end = if rest[prefix..].starts_with(&triple) { triple.as_str() } else { quote };
+    let mut length = text_length(rest, prefix, end, raw);
+    // Three quotes that are not closed are an empty text and one more quote.
+    if length.is_err() && end.len() == 3 {
+        end = quote;
+        length = Ok(prefix + 2);
     }
-    let length = prefix + end.len() + at + end.len();
-    let inner = &content[..at];
-    let invalid = || wrong(Problem::Text, length);
+    let length = length.map_err(|told| wrong(Problem::Token(rest[..told].to_owned()), told))?;
+    let inner = &rest[prefix + end.len()..length - end.len()];
+    let token = if bytes { Token::Bytes(Vec::new()) } else { Token::Text(String::new()) };
+    let invalid = || Wrong { problem: Problem::CodePoint, length, token: Some(token) };
     if bytes {
         let value = if raw { Some(inner.as_bytes().to_vec()) } else { unescaped(inner, true) };
         return Ok(Some((Token::Bytes(value.ok_or_else(invalid)?), length)));
@@ -192,6 +213,25 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
         unescaped(inner, false).and_then(|text| String::from_utf8(text).ok())
     };
     Ok(Some((Token::Text(value.ok_or_else(invalid)?), length)))
+}
+
+/// How long the literal is, or how far it can be read where it is none.
+fn text_length(rest: &str, prefix: usize, end: &str, raw: bool) -> Result<usize, usize> {
+    let mut at = prefix + end.len();
+    loop {
+        let here = &rest[at..];
+        if here.starts_with(end) {
+            return Ok(at + end.len());
+        }
+        let sign = here.chars().next().ok_or(at)?;
+        if matches!(sign, '\n' | '\r') && end.len() == 1 {
+            return Err(at + 1);
+        }
+        at += sign.len_utf8();
+        if sign == '\\' && !raw {
+            at += escape_length(&here[1..]).map_err(|length| at + length)?;
+        }
+    }
 }
 
 /// How long the escape behind a backslash is, or how far it can be read where it is none.

@@ -9,6 +9,9 @@ mod lexer;
 mod ast;
 mod parser;
 mod expand;
+mod grammar;
+mod predict;
+mod recovery;
 mod types;
 mod env;
 mod signatures;
@@ -35,6 +38,8 @@ mod cost;
 mod charges_tests;
 #[cfg(test)]
 mod checker_tests;
+#[cfg(test)]
+mod syntax_tests;
 #[cfg(test)]
 mod upstream_tests;
 #[cfg(test)]

@@ -4,7 +4,8 @@ use super::DEPTH_MAX;
 use super::ast::{Expr, Field, Node};
 use super::error::{Issue, Problem};
 use super::expand;
-use super::lexer::{Token, Word, words};
+use super::lexer::{Token, Word, Words, words};
+use super::recovery::{self, Limits};
 use super::types::WORDS;
 
 /// Longer expressions are refused, in letters.
@@ -13,37 +14,46 @@ const LETTERS_MAX: usize = 100_000;
 /// How deep brackets may be nested: each level is a few calls deep here.
 const NESTING_MAX: usize = 100;
 
-/// What may begin an expression, as messages list it.
-const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, \
-                       BYTES, IDENTIFIER}";
-const ENTRY: &str = "{'[', '{', '}', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
-                     NUM_UINT, STRING, BYTES, IDENTIFIER}";
-const ITEM: &str = "{'[', ']', '{', '(', '.', ',', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
-                    NUM_UINT, STRING, BYTES, IDENTIFIER}";
-const ARGUMENT: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, \
-                        STRING, BYTES, IDENTIFIER}";
-
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Issue>> {
+    parse_within(text, recovery::LIMITS)
+}
+
+pub(super) fn parse_within(text: &str, limits: Limits) -> Result<Node, Vec<Issue>> {
     let letters = text.chars().count();
     if letters > LETTERS_MAX {
         return Err(vec![Issue::new(0, Problem::Length(letters, LETTERS_MAX))]);
     }
-    let (words, issues) = words(text);
-    let mut parser = Parser { text, words, issues, at: 0, depth: 0 };
+    let Words { words, issues: no_words, skipped, values } = words(text);
+    let mut parser = Parser { words, issues: values, at: 0, depth: 0 };
     let parsed = parser.whole();
-    let mut issues = parser.issues;
+    let mut issues = no_words;
     match parsed {
-        Ok(node) if issues.is_empty() => Ok(node),
-        Ok(_) => Err(issues),
-        Err(issue) => {
+        Ok(node) if issues.is_empty() && parser.issues.is_empty() => return Ok(node),
+        Ok(_) => issues.append(&mut parser.issues),
+        Err(Halt::Issue(issue)) => {
+            issues.append(&mut parser.issues);
             issues.push(issue);
-            Err(issues)
+        }
+        Err(Halt::Syntax) => {
+            let mut found = recovery::findings(text, &parser.words, &skipped, limits);
+            issues.retain(|issue| issue.at < found.read_until);
+            issues.append(&mut found.syntax);
+            if found.is_complete {
+                parser.issues.retain(|issue| !matches!(issue.problem, Problem::Reserved(_)));
+                issues.append(&mut found.reserved);
+                issues.append(&mut parser.issues);
+            }
+            // What takes too many steps to look through is still no expression.
+            if issues.is_empty() {
+                let word = &parser.words[parser.at];
+                issues.push(Issue::new(word.at, Problem::NoAlternative(text[word.at..word.end].to_owned())));
+            }
         }
     }
+    Err(issues)
 }
 
-struct Parser<'t> {
-    text: &'t str,
+struct Parser {
     words: Vec<Word>,
     /// What is wrong, though the rest could be read.
     issues: Vec<Issue>,
@@ -51,18 +61,19 @@ struct Parser<'t> {
     depth: usize,
 }
 
-type Parsed<T> = Result<T, Issue>;
+/// Why parsing stops.
+enum Halt {
+    /// A word does not fit. What is told of it, and of the rest, is found by `recovery.rs`.
+    Syntax,
+    Issue(Issue),
+}
 
-impl Parser<'_> {
+type Parsed<T> = Result<T, Halt>;
+
+impl Parser {
     fn whole(&mut self) -> Parsed<Node> {
         let node = self.expression()?;
-        match self.peek() {
-            Token::End => Ok(node),
-            _ if matches!(self.words.get(self.at + 1).map(|word| &word.token), Some(Token::End)) => {
-                Err(Issue::new(self.place(), Problem::Extraneous { found: self.shown(), wanted: "<EOF>" }))
-            }
-            _ => Err(self.mismatched("<EOF>")),
-        }
+        if matches!(self.peek(), Token::End) { Ok(node) } else { Err(Halt::Syntax) }
     }
 
     fn peek(&self) -> &Token {
@@ -79,21 +90,13 @@ impl Parser<'_> {
         token
     }
 
-    /// The word as it is written.
-    fn shown(&self) -> String {
-        let word = &self.words[self.at];
-        match word.token {
-            Token::End => "<EOF>".to_owned(),
-            _ => self.text[word.at..word.end].to_owned(),
-        }
-    }
-
-    fn mismatched(&self, wanted: &'static str) -> Issue {
-        Issue::new(self.place(), Problem::Mismatched { found: self.shown(), wanted })
-    }
-
     fn is_next(&self, sign: &str) -> bool {
         matches!(self.peek(), Token::Sign(found) if *found == sign)
+    }
+
+    fn is_behind(&self, sign: &str) -> bool {
+        let before = self.at.checked_sub(1).and_then(|at| self.words.get(at));
+        matches!(before, Some(Word { token: Token::Sign(found), .. }) if *found == sign)
     }
 
     fn take(&mut self, sign: &str) -> bool {
@@ -105,34 +108,18 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, sign: &str) -> Parsed<()> {
-        if self.take(sign) {
-            return Ok(());
-        }
-        let (close, quoted) = match sign {
-            ")" => (")", "')'"),
-            "]" => ("]", "']'"),
-            "}" => ("}", "'}'"),
-            _ => return Err(self.mismatched("':'")),
-        };
-        match self.peek() {
-            Token::End => Err(self.missing(close)),
-            _ => Err(self.mismatched(quoted)),
-        }
-    }
-
-    fn missing(&self, wanted: &'static str) -> Issue {
-        Issue::new(self.place(), Problem::Missing { found: self.shown(), wanted })
+        if self.take(sign) { Ok(()) } else { Err(Halt::Syntax) }
     }
 
     fn made(&self, at: usize, expr: Expr) -> Parsed<Node> {
         let node = Node::new(at, expr);
-        if node.depth > DEPTH_MAX { Err(Issue::new(at, Problem::Depth)) } else { Ok(node) }
+        if node.depth > DEPTH_MAX { Err(Halt::Issue(Issue::new(at, Problem::Depth))) } else { Ok(node) }
     }
 
     fn expression(&mut self) -> Parsed<Node> {
         self.depth += 1;
         if self.depth > NESTING_MAX {
-            return Err(Issue::new(self.place(), Problem::Depth));
+            return Err(Halt::Issue(Issue::new(self.place(), Problem::Depth)));
         }
         let condition = self.logic("||")?;
         let at = self.place();
@@ -157,7 +144,7 @@ impl Parser<'_> {
             self.next();
             terms.push(self.term(sign)?);
         }
-        balanced(&mut terms.into_iter(), &places, sign == "||").ok_or_else(|| self.mismatched(OPERAND))
+        balanced(&mut terms.into_iter(), &places, sign == "||").ok_or(Halt::Syntax)
     }
 
     fn term(&mut self, sign: &'static str) -> Parsed<Node> {
@@ -193,12 +180,17 @@ impl Parser<'_> {
             self.next();
         }
         let is_negative = matches!(signs.last(), Some(("-", _)));
-        if is_negative && let Token::Int(_) | Token::Double(_) = self.peek() {
-            let (_, at) = signs.pop().unwrap_or_default();
+        let literal =
+            if is_negative && matches!(self.peek(), Token::Int(_) | Token::Double(_)) { signs.pop() } else { None };
+        // Signs of both kinds come together only where the minus belongs to a number.
+        if signs.windows(2).any(|pair| pair[0].0 != pair[1].0) {
+            return Err(Halt::Syntax);
+        }
+        if let Some((_, at)) = literal {
             let expr = match self.peek().clone() {
                 Token::Int(value) => Expr::Int(value.wrapping_neg()),
                 Token::Double(value) => Expr::Double(-value),
-                _ => return Err(self.mismatched(OPERAND)),
+                _ => return Err(Halt::Syntax),
             };
             self.next();
             let node = Node::new(at, expr);
@@ -230,9 +222,10 @@ impl Parser<'_> {
             let at = self.place();
             if self.take(".") {
                 let optional = self.take("?");
-                let name = self.field_name(at)?;
+                let is_quoted = matches!(self.peek(), Token::Quoted(_));
+                let name = self.field_name()?;
                 let open = self.place();
-                node = if !optional && self.take("(") {
+                node = if !optional && !is_quoted && self.take("(") {
                     let arguments = self.arguments()?;
                     expand::member_call(open, node, name, arguments, &mut self.issues)
                 } else if optional {
@@ -246,7 +239,7 @@ impl Parser<'_> {
                 self.expect("]")?;
                 let made: fn(Box<Node>, Box<Node>) -> Expr = if optional { Expr::IndexOptional } else { Expr::Index };
                 node = Node::new(at, made(node.into(), index.into()));
-            } else if let (true, Some(name)) = (self.is_next("{"), node.qualified()) {
+            } else if let (true, Some(name)) = (self.is_next("{") && !self.is_behind(")"), node.qualified()) {
                 let fields = self.struct_fields()?;
                 node = Node::new(at, Expr::Struct(name.into(), fields));
             } else {
@@ -254,15 +247,15 @@ impl Parser<'_> {
             }
             // A chain is as deep as it is long once it is evaluated.
             if node.depth > DEPTH_MAX {
-                return Err(Issue::new(at, Problem::Depth));
+                return Err(Halt::Issue(Issue::new(at, Problem::Depth)));
             }
         }
     }
 
-    fn field_name(&mut self, dot: usize) -> Parsed<Box<str>> {
+    fn field_name(&mut self) -> Parsed<Box<str>> {
         let place = self.place();
         match self.peek().clone() {
-            Token::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
+            Token::Name(name) if is_name(&name) => {
                 self.next();
                 Ok(name.into())
             }
@@ -271,29 +264,23 @@ impl Parser<'_> {
                 self.issues.push(Issue::new(place, Problem::Backtick));
                 Ok(name.into())
             }
-            Token::Name(name) if name != "in" => {
-                Err(Issue::new(place, Problem::Mismatched { found: name, wanted: "IDENTIFIER" }))
-            }
-            _ => {
-                let until = self.words[self.at].end;
-                Err(Issue::new(place, Problem::NoAlternative(self.text[dot..until].to_owned())))
-            }
+            _ => Err(Halt::Syntax),
         }
     }
 
     fn struct_fields(&mut self) -> Parsed<Vec<Field>> {
         self.expect("{")?;
         let mut fields = Vec::new();
+        if self.take(",") {
+            self.expect("}")?;
+            return Ok(fields);
+        }
         while !self.take("}") {
             let optional = self.take("?");
-            let name = match self.peek().clone() {
-                Token::Name(name) => name,
-                _ => return Err(self.mismatched("{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}")),
-            };
-            self.next();
+            let name = self.field_name()?;
             let at = self.place();
             self.expect(":")?;
-            fields.push(Field { at, name: name.into(), value: self.expression()?, optional });
+            fields.push(Field { at, name, value: self.expression()?, optional });
             if !self.take(",") {
                 self.expect("}")?;
                 break;
@@ -306,9 +293,6 @@ impl Parser<'_> {
         let mut arguments = Vec::new();
         if self.take(")") {
             return Ok(arguments);
-        }
-        if matches!(self.peek(), Token::End) {
-            return Err(self.mismatched(ARGUMENT));
         }
         loop {
             arguments.push(self.expression()?);
@@ -323,7 +307,10 @@ impl Parser<'_> {
         let at = self.place();
         let literal = |expr: Expr| Ok(Node::new(at, expr));
         match self.peek().clone() {
-            Token::Int(i64::MIN) => Err(Issue::new(at, Problem::Number("int"))),
+            Token::Int(i64::MIN) => {
+                self.issues.push(Issue::new(at, Problem::Number("int")));
+                self.passed(Expr::Int(0))
+            }
             Token::Int(value) => self.passed(Expr::Int(value)),
             Token::Uint(value) => self.passed(Expr::Uint(value)),
             Token::Double(value) => self.passed(Expr::Double(value)),
@@ -343,7 +330,7 @@ impl Parser<'_> {
                 self.next();
                 literal(self.map()?)
             }
-            Token::Sign(".") if matches!(self.words.get(self.at + 1).map(|word| &word.token), Some(Token::Name(_))) => {
+            Token::Sign(".") => {
                 self.next();
                 self.name()
             }
@@ -351,10 +338,9 @@ impl Parser<'_> {
                 "true" => self.passed(Expr::Bool(true)),
                 "false" => self.passed(Expr::Bool(false)),
                 "null" => self.passed(Expr::Null),
-                "in" => self.no_operand(),
                 _ => self.name(),
             },
-            _ => self.no_operand(),
+            _ => Err(Halt::Syntax),
         }
     }
 
@@ -364,26 +350,12 @@ impl Parser<'_> {
         Ok(Node::new(at, expr))
     }
 
-    /// A word too many is told and left out; otherwise nothing more can be said.
-    fn no_operand(&mut self) -> Parsed<Node> {
-        let follows = self.words.get(self.at + 1).map(|word| &word.token);
-        let is_operand = match follows {
-            Some(Token::Sign(sign)) => matches!(*sign, "[" | "{" | "(" | "." | "-" | "!"),
-            Some(Token::End | Token::Quoted(_)) | None => false,
-            Some(Token::Name(name)) => name != "in",
-            Some(_) => true,
-        };
-        if !is_operand || matches!(self.peek(), Token::End) {
-            return Err(self.mismatched(OPERAND));
-        }
-        self.issues.push(Issue::new(self.place(), Problem::Extraneous { found: self.shown(), wanted: OPERAND }));
-        self.next();
-        self.primary()
-    }
-
     fn name(&mut self) -> Parsed<Node> {
         let at = self.place();
-        let Token::Name(name) = self.next() else { return Err(self.mismatched(OPERAND)) };
+        let Token::Name(name) = self.next() else { return Err(Halt::Syntax) };
+        if !is_name(&name) {
+            return Err(Halt::Syntax);
+        }
         if WORDS.contains(&name.as_str()) {
             self.issues.push(Issue::new(at, Problem::Reserved(name)));
             if self.take("(") {
@@ -402,10 +374,11 @@ impl Parser<'_> {
 
     fn list(&mut self) -> Parsed<Expr> {
         let mut items = Vec::new();
+        if self.take(",") {
+            self.expect("]")?;
+            return Ok(Expr::List(items));
+        }
         while !self.take("]") {
-            if matches!(self.peek(), Token::End) {
-                return Err(if items.is_empty() { self.mismatched(ITEM) } else { self.missing("]") });
-            }
             let optional = self.take("?");
             items.push((self.expression()?, optional));
             if !self.take(",") {
@@ -418,10 +391,11 @@ impl Parser<'_> {
 
     fn map(&mut self) -> Parsed<Expr> {
         let mut entries = Vec::new();
+        if self.take(",") {
+            self.expect("}")?;
+            return Ok(Expr::Map(entries));
+        }
         while !self.take("}") {
-            if matches!(self.peek(), Token::End) {
-                return Err(if entries.is_empty() { self.mismatched(ENTRY) } else { self.missing("}") });
-            }
             let optional = self.take("?");
             let key = self.expression()?;
             self.expect(":")?;
@@ -433,6 +407,11 @@ impl Parser<'_> {
         }
         Ok(Expr::Map(entries))
     }
+}
+
+/// A name and no word of the language.
+fn is_name(word: &str) -> bool {
+    !matches!(word, "in" | "true" | "false" | "null")
 }
 
 /// One more term than places. The tree is as upstream builds it.
