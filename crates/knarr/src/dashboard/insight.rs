@@ -45,7 +45,7 @@ impl dashboard::Scheduling for Plugins {
         };
         let mut verdicts: Vec<Verdict> = Vec::new();
         for node in snapshot.nodes() {
-            let outcome = questions.check_with_nominated(view, &pod, node);
+            let outcome = questions.check_with_nominated(&pod, node);
             let refused = outcome.err().map(|(plugin, refusal)| refused(plugin, refusal));
             verdicts.push(Verdict { node: node.name.clone(), refused });
         }
@@ -55,7 +55,11 @@ impl dashboard::Scheduling for Plugins {
 }
 
 fn refused(plugin: &str, refusal: Refusal) -> Refused {
-    Refused { plugin: plugin.into(), reasons: refusal.reasons, resolvable: refusal.resolvable }
+    Refused {
+        plugin: plugin.into(),
+        reasons: refusal.reasons.iter().map(str::to_owned).collect(),
+        resolvable: refusal.resolvable,
+    }
 }
 
 fn snapshot(asked: &SchedulingFacts) -> Snapshot {
@@ -74,7 +78,7 @@ fn snapshot(asked: &SchedulingFacts) -> Snapshot {
         match (node, nominated) {
             _ if ended => {}
             (Some(node), _) => snapshot.add_pod(pod, &node),
-            (None, Some(node)) if !node.is_empty() => snapshot.nominated.set(pod, &node),
+            (None, Some(node)) if !node.is_empty() => snapshot.nominate(pod, &node),
             (None, _) => {}
         }
     }
