@@ -78,6 +78,12 @@ impl Place {
     }
 }
 
+/// What a server with other certificates shows to kubelets.
+pub struct NextNodes {
+    kubelet: Arc<ClientConfig>,
+    kubelet_unverified: Arc<ClientConfig>,
+}
+
 impl Nodes {
     pub fn new(credentials: &Credentials, local: bool, way: Way) -> Result<Nodes, Error> {
         Ok(Nodes {
@@ -91,11 +97,18 @@ impl Nodes {
         })
     }
 
+    /// Checks whether other certificates can be used, and changes nothing.
+    pub fn prepare(credentials: &Credentials) -> Result<NextNodes, Error> {
+        Ok(NextNodes {
+            kubelet: Arc::new(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
+            kubelet_unverified: Arc::new(kubelet_config(credentials, None)?),
+        })
+    }
+
     /// After the server's certificates were renewed.
-    pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
-        self.kubelet.store(Arc::new(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?));
-        self.kubelet_unverified.store(Arc::new(kubelet_config(credentials, None)?));
-        Ok(())
+    pub fn take_over(&self, next: NextNodes) {
+        self.kubelet.store(next.kubelet);
+        self.kubelet_unverified.store(next.kubelet_unverified);
     }
 
     /// One more request that goes outward, unless there are too many.
