@@ -142,17 +142,13 @@ impl Nodes {
             }
             return proxy.connect(&place.host, place.port).await;
         }
-        let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
-        let found = looked_up.map_err(|error| DialError::Lookup { host: place.host.clone(), error })?;
-        let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
-        if !allowed.is_empty() {
-            // A name may have addresses of both families, and nobody may listen at one of them.
-            return Ok(Box::new(dial::to_address(allowed.as_slice(), &place.authority()).await?));
+        let mut found = dial::look_up(&place.host, place.port).await?;
+        found.retain(|address| self.may_reach(address.ip()));
+        if found.is_empty() {
+            return Err(DialError::NotAllowed { address: place.authority() });
         }
-        if refused.is_empty() {
-            return Err(DialError::NoSuchHost { host: place.host.clone() });
-        }
-        Err(DialError::NotAllowed { address: place.authority() })
+        // A name may have addresses of both families, and nobody may listen at one of them.
+        Ok(Box::new(dial::to_address(&found, &place.authority()).await?))
     }
 
     fn may_reach(&self, address: IpAddr) -> bool {
