@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use component_base::tasks;
 use store::Store;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::authn::FrontProxy;
 use crate::configuration::Changes;
-use crate::pki::{self, Credentials, Handshake, ServingCertificate};
-use crate::start::{Serving, hand_out, serve};
+use crate::pki::{self, Credentials, Handshake, NextHandshake};
+use crate::publish::keep_published;
+use crate::start::{Outgoing, Serving, serve};
 use crate::{Config, Error, bootstrap};
 
 /// What reading certificates and keys can fail with: whoever reads them has errors of its own.
@@ -47,15 +48,14 @@ pub async fn start(
     let changes = Changes::of(external.files.iter().map(PathBuf::as_path));
     let credentials = (external.read)().map_err(|error| Error::Pki(pki::Error::Tls(error.to_string())))?;
     let serving = serve(config, &credentials, store, shutdown.clone()).await?;
-    let users = Users {
-        app: serving.app.clone(),
-        serving: serving.certificate.clone(),
-        handshake: serving.handshake.clone(),
-        proxy: config.options.front_proxy.clone(),
-    };
+    let (trusted, changed) = watch::channel(Arc::new(credentials.clone()));
+    let users = Users { app: serving.app.clone(), handshake: serving.handshake.clone(), trusted };
+    let (app, proxy) = (serving.app.clone(), config.options.front_proxy.clone());
+    let publish = async move |credentials: &Credentials| bootstrap::publish_trusted(&app, credentials, &proxy).await;
     tasks::spawn(async move {
         tokio::select! {
             () = follow(external, changes, credentials, users) => {}
+            () = keep_published(changed, publish) => {}
             () = shutdown.cancelled() => {}
         }
     });
@@ -65,9 +65,9 @@ pub async fn start(
 /// Who uses them.
 struct Users {
     app: Arc<App>,
-    serving: Arc<ServingCertificate>,
     handshake: Arc<Handshake>,
-    proxy: FrontProxy,
+    /// Whose CAs are published for aggregated API servers and kubelets.
+    trusted: watch::Sender<Arc<Credentials>>,
 }
 
 async fn follow(external: ExternalCredentials, changes: Changes, mut last: Credentials, users: Users) {
@@ -76,7 +76,7 @@ async fn follow(external: ExternalCredentials, changes: Changes, mut last: Crede
         match (external.read)() {
             Ok(credentials) if credentials == last => {}
             // A certificate and its key are two files: between them they do not fit, and after the second they are read again.
-            Ok(credentials) => match users.take_over(&credentials, &last).await {
+            Ok(credentials) => match users.take_over(&credentials, &last) {
                 Ok(()) => {
                     tracing::info!(until = %credentials.serving.not_after, "reloaded certificates");
                     last = credentials;
@@ -90,15 +90,13 @@ async fn follow(external: ExternalCredentials, changes: Changes, mut last: Crede
 
 impl Users {
     /// All of them, or none where they cannot be used.
-    async fn take_over(&self, credentials: &Credentials, last: &Credentials) -> Result<(), pki::Error> {
-        let clients = credentials.client_authorities()?;
-        self.serving.replace_all(&credentials.serving, &credentials.named)?;
-        hand_out(&self.app, credentials);
-        if (&credentials.client_ca, &credentials.front_proxy_ca) != (&last.client_ca, &last.front_proxy_ca) {
-            self.handshake.believe(clients)?;
-            if let Err(error) = bootstrap::publish_trusted(&self.app, credentials, &self.proxy).await {
-                tracing::error!(%error, "cannot publish new client CAs to extension-apiserver-authentication");
-            }
+    fn take_over(&self, credentials: &Credentials, last: &Credentials) -> Result<(), pki::Error> {
+        let outgoing = Outgoing::prepare(&self.app, credentials)?;
+        let (handshake, has_other_cas) = prepare(&self.handshake, credentials, last)?;
+        self.handshake.take_over(handshake);
+        outgoing.take_over(&self.app);
+        if has_other_cas {
+            self.trusted.send_replace(Arc::new(credentials.clone()));
             tracing::info!("reloaded client CAs");
         }
         let keys = |one: &Credentials| (one.service_account_key.clone(), one.service_account_public_keys.clone());
@@ -107,4 +105,16 @@ impl Users {
         }
         Ok(())
     }
+}
+
+/// What connections begin with next, and whether client CAs are others then.
+fn prepare(
+    handshake: &Handshake,
+    credentials: &Credentials,
+    last: &Credentials,
+) -> Result<(NextHandshake, bool), pki::Error> {
+    let has_other_cas =
+        (&credentials.client_ca, &credentials.front_proxy_ca) != (&last.client_ca, &last.front_proxy_ca);
+    let clients = if has_other_cas { Some(credentials.client_authorities()?) } else { None };
+    Ok((handshake.prepare(&credentials.serving, &credentials.named, clients)?, has_other_cas))
 }

@@ -25,6 +25,7 @@ pub mod pki;
 mod start;
 mod managed;
 mod external;
+mod publish;
 mod app;
 mod serve;
 mod edge;

@@ -9,7 +9,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, Clock};
-use crate::start::{Serving, advertise_address, hand_out, serve};
+use crate::start::{Outgoing, Serving, advertise_address, serve};
 use crate::{Config, Error, allocate, flagz, pki};
 
 /// What the operator decides about them.
@@ -114,7 +114,10 @@ async fn renew(
     let follow = async {
         while renewed.changed().await.is_ok() {
             let material = renewed.borrow_and_update().clone();
-            hand_out(&to.app, &material.credentials(to.verify_kubelets));
+            match Outgoing::prepare(&to.app, &material.credentials(to.verify_kubelets)) {
+                Ok(next) => next.take_over(&to.app),
+                Err(error) => tracing::error!(%error, "cannot renew client certificates for kubelets and aggregation"),
+            }
             let text = material.kubeconfig(pki::Leaf::Admin, &to.url);
             if let Err(error) = write_all(&to.kubeconfigs, &text) {
                 tracing::error!(%error, "cannot renew admin kubeconfig");

@@ -342,12 +342,20 @@ async fn authenticator(
     Ok((authenticator, loaded.text))
 }
 
-/// Gives new certificates to whoever shows them to others.
-pub(crate) fn hand_out(app: &App, credentials: &pki::Credentials) {
-    if let Err(error) = app.nodes.renew(credentials) {
-        tracing::error!(%error, "cannot renew kubelet client certificate");
+/// New certificates of those who show them to others, checked and not in use yet.
+pub(crate) struct Outgoing {
+    nodes: subresources::kubelet::NextNodes,
+    aggregator: aggregate::NextIdentity,
+}
+
+impl Outgoing {
+    pub(crate) fn prepare(app: &App, credentials: &pki::Credentials) -> Result<Outgoing, pki::Error> {
+        let nodes = subresources::kubelet::Nodes::prepare(credentials)?;
+        Ok(Outgoing { nodes, aggregator: app.aggregator.prepare(credentials)? })
     }
-    if let Err(error) = app.aggregator.renew(credentials) {
-        tracing::error!(%error, "cannot renew aggregation client certificate");
+
+    pub(crate) fn take_over(self, app: &App) {
+        app.nodes.take_over(self.nodes);
+        app.aggregator.take_over(self.aggregator);
     }
 }

@@ -41,6 +41,9 @@ pub(crate) const PLURAL: &str = "apiservices";
 /// An API server within this process. It is asked as a foreign one is: who asks is in the headers.
 pub type Handler = Arc<dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync>;
 
+/// What a server with other certificates shows to aggregated ones.
+pub(crate) struct NextIdentity(Arc<Identity>);
+
 /// What this server knows of others.
 pub struct Aggregator {
     routes: ArcSwap<Vec<Arc<Route>>>,
@@ -70,12 +73,16 @@ impl Aggregator {
         })
     }
 
+    /// Checks whether other certificates can be used, and changes nothing.
+    pub(crate) fn prepare(&self, credentials: &Credentials) -> Result<NextIdentity, Error> {
+        Ok(NextIdentity(Arc::new(Identity::new(credentials, self.egress.clone())?)))
+    }
+
     /// After the server's certificates were renewed.
-    pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
-        self.identity.store(Arc::new(Identity::new(credentials, self.egress.clone())?));
+    pub(crate) fn take_over(&self, next: NextIdentity) {
+        self.identity.store(next.0);
         // Each connects with the new one from its next check on.
         self.routes.load().iter().for_each(|route| self.suspect(&route.name));
-        Ok(())
     }
 
     /// Serves a group and version from within this process, as long as its APIService names no Service.

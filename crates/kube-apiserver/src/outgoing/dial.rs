@@ -36,8 +36,8 @@ pub enum DialError {
     Handshake(io::Error),
     #[error("dial tcp {address}: {error}")]
     Name { address: String, error: InvalidDnsNameError },
-    #[error("dial tcp: lookup {host}: {error}")]
-    Lookup { host: String, error: io::Error },
+    #[error("dial tcp: lookup {host}: {said}")]
+    Lookup { host: String, said: String },
     #[error("dial tcp: lookup {host}: no such host")]
     NoSuchHost { host: String },
     #[error("dial tcp {address}: address not allowed")]
@@ -68,16 +68,40 @@ pub enum SendError {
 }
 
 pub async fn plain(host: &str, port: u16) -> Result<TcpStream, DialError> {
-    to_address((host, port), &authority(host, port)).await
+    let (until, shown) = (Instant::now() + DIAL_TIMEOUT, authority(host, port));
+    let found = tokio::time::timeout_at(until, look_up(host, port)).await;
+    let found = found.map_err(|_| DialError::Timeout { address: shown.clone() })??;
+    dial(&found, &shown, until).await
 }
 
-pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, DialError> {
-    let until = Instant::now() + DIAL_TIMEOUT;
-    let dialled = async {
-        let addresses: Vec<_> = tokio::net::lookup_host(to).await?.collect();
-        race(&addresses, until).await
-    };
-    let stream = match tokio::time::timeout_at(until, dialled).await {
+/// The addresses of a name, or the address that it is.
+pub async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
+    let found = tokio::net::lookup_host((host, port)).await.map_err(|error| lookup_failed(host, &error))?;
+    let found: Vec<_> = found.collect();
+    if found.is_empty() { Err(DialError::NoSuchHost { host: host.into() }) } else { Ok(found) }
+}
+
+/// Of a resolver's error only the sentence is known, those of glibc and of musl.
+fn lookup_failed(host: &str, error: &io::Error) -> DialError {
+    let said = error.to_string();
+    let nobody = ["Name or service not known", "No address associated with hostname", "Name does not resolve"];
+    if nobody.iter().any(|sentence| said.ends_with(sentence)) {
+        return DialError::NoSuchHost { host: host.into() };
+    }
+    let later = ["Temporary failure in name resolution", "Try again"];
+    if later.iter().any(|sentence| said.ends_with(sentence)) {
+        return DialError::Lookup { host: host.into(), said: "server misbehaving".into() };
+    }
+    let said = said.strip_prefix("failed to lookup address information: ").unwrap_or(&said).to_owned();
+    DialError::Lookup { host: host.into(), said }
+}
+
+pub async fn to_address(addresses: &[SocketAddr], shown: &str) -> Result<TcpStream, DialError> {
+    dial(addresses, shown, Instant::now() + DIAL_TIMEOUT).await
+}
+
+async fn dial(addresses: &[SocketAddr], shown: &str, until: Instant) -> Result<TcpStream, DialError> {
+    let stream = match tokio::time::timeout_at(until, race(addresses, until)).await {
         Err(_) => return Err(DialError::Timeout { address: shown.into() }),
         Ok(Err(error)) if is_own_timeout(&error) => return Err(DialError::Timeout { address: shown.into() }),
         Ok(Err(error)) => return Err(DialError::Connect { address: shown.into(), error }),
@@ -190,12 +214,26 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn names_that_lead_nowhere_are_told_as_go_tells_them() {
+        let told = |said: &str| {
+            let error = io::Error::other(format!("failed to lookup address information: {said}"));
+            lookup_failed("node-1", &error).to_string()
+        };
+        let nobody = "dial tcp: lookup node-1: no such host";
+        assert_eq!(told("Name or service not known"), nobody);
+        assert_eq!(told("No address associated with hostname"), nobody);
+        assert_eq!(told("Name does not resolve"), nobody);
+        assert_eq!(told("Temporary failure in name resolution"), "dial tcp: lookup node-1: server misbehaving");
+        assert_eq!(told("Memory allocation failure"), "dial tcp: lookup node-1: Memory allocation failure");
+    }
+
     #[tokio::test]
     async fn a_name_is_reached_at_whichever_of_its_addresses_listens() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let open = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = [closed, open.local_addr().unwrap()];
-        let reached = to_address(addresses.as_slice(), "node-1:10250").await.unwrap();
+        let reached = to_address(&addresses, "node-1:10250").await.unwrap();
         assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
         let refused = to_address(&addresses[..1], "node-1:10250").await.unwrap_err();
         assert_eq!(refused.to_string(), "dial tcp node-1:10250: connect: connection refused");
@@ -219,7 +257,7 @@ mod tests {
         let open = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = [swallowing.local_addr().unwrap(), open.local_addr().unwrap()];
         let began = Instant::now();
-        let reached = to_address(addresses.as_slice(), "node-1:10250").await.unwrap();
+        let reached = to_address(&addresses, "node-1:10250").await.unwrap();
         assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
         let took = began.elapsed();
         assert!(took >= FALLBACK_DELAY && took < DIAL_TIMEOUT / 10, "{took:?}");

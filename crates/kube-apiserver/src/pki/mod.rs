@@ -14,7 +14,7 @@ mod renewal;
 mod serving;
 mod tls;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub use leaves::{KUBELET_CLIENT, Leaf};
 pub(crate) use peer::ShownChain;
 pub use peer::{ClientAuthorities, PeerCertificate, Signer};
 pub(crate) use renewal::renewal_task;
-pub(crate) use serving::Handshake;
+pub(crate) use serving::{Handshake, NextHandshake};
 pub use serving::{ServingCertificate, server_config};
 pub use tls::{MinVersion, NamedPair, TlsSettingError, TlsSettings};
 

@@ -92,11 +92,32 @@ impl Handshake {
         Ok(Handshake { serving, settings: settings.clone(), tls, clients: ArcSwap::from_pointee(clients) })
     }
 
-    /// Other CAs count from the next request on. New connections also name them to clients that choose a certificate by it.
-    pub(crate) fn believe(&self, clients: ClientAuthorities) -> Result<(), Error> {
-        self.tls.store(Arc::new(server_config(self.serving.clone(), &clients, &self.settings)?));
-        self.clients.store(Arc::new(clients));
-        Ok(())
+    /// Checks whether these certificates and CAs can be used, and changes nothing. CAs that stay the same are left out.
+    pub(crate) fn prepare(
+        &self,
+        pair: &Pair,
+        named: &[NamedPair],
+        clients: Option<ClientAuthorities>,
+    ) -> Result<NextHandshake, Error> {
+        let shown = Arc::new(Shown::new(pair, named)?);
+        let clients = match clients {
+            Some(clients) => {
+                let tls = server_config(self.serving.clone(), &clients, &self.settings)?;
+                Some((Arc::new(tls), Arc::new(clients)))
+            }
+            None => None,
+        };
+        Ok(NextHandshake { shown, clients })
+    }
+
+    /// New connections get the certificates. Other CAs count from the next request on; new connections also name them to
+    /// clients that choose a certificate by it.
+    pub(crate) fn take_over(&self, next: NextHandshake) {
+        self.serving.current.store(next.shown);
+        if let Some((tls, clients)) = next.clients {
+            self.tls.store(tls);
+            self.clients.store(clients);
+        }
     }
 
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
@@ -106,6 +127,12 @@ impl Handshake {
     pub(crate) fn clients(&self) -> &ArcSwap<ClientAuthorities> {
         &self.clients
     }
+}
+
+/// Certificates and CAs that can be used, and are not yet.
+pub(crate) struct NextHandshake {
+    shown: Arc<Shown>,
+    clients: Option<(Arc<ServerConfig>, Arc<ClientAuthorities>)>,
 }
 
 /// TLS 1.2 and 1.3 unless told otherwise, HTTP/2 preferred, sessions resumed without state on the server, client certificates

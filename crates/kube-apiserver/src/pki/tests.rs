@@ -22,6 +22,12 @@ fn options() -> Options {
     }
 }
 
+/// Of a cluster of its own.
+pub(crate) fn credentials() -> Credentials {
+    let folder = tempfile::tempdir().unwrap();
+    ensure(folder.path(), &options(), now()).unwrap().credentials(true)
+}
+
 fn days(count: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * count)
 }
@@ -262,6 +268,35 @@ async fn a_certificate_by_name() {
     let shown = serving.shown_for("LOCALHOST");
     assert_eq!(shown, other, "names that are given count instead of the certificate's");
     assert_eq!(serving.shown_for("public.example.com"), own.der().unwrap().to_vec());
+}
+
+/// A certificate and CAs that come together: where one of them cannot be used, neither is.
+#[test]
+fn new_certificates_are_taken_over_whole_or_not_at_all() {
+    let (old, new) = (credentials(), credentials());
+    let serving = Arc::new(ServingCertificate::new(&old.serving).unwrap());
+    let clients = old.client_authorities().unwrap();
+    let handshake = Handshake::new(serving.clone(), clients, &TlsSettings::default()).unwrap();
+    let shown = || serving.shown_for("localhost");
+    let (before, tls, believed) = (shown(), handshake.tls(), handshake.clients().load_full());
+
+    let broken = Pair { key_pem: "no key".into(), ..new.serving.clone() };
+    assert!(handshake.prepare(&broken, &[], Some(new.client_authorities().unwrap())).is_err());
+    let named = NamedPair { pair: broken, names: vec!["other".into()] };
+    assert!(handshake.prepare(&new.serving, &[named], Some(new.client_authorities().unwrap())).is_err());
+    let wrong = Credentials { client_ca: Some("no certificate".into()), ..new.clone() };
+    assert!(wrong.client_authorities().is_err());
+    let next = handshake.prepare(&new.serving, &[], Some(new.client_authorities().unwrap())).unwrap();
+    assert_eq!(shown(), before, "it is only prepared");
+    assert!(Arc::ptr_eq(&tls, &handshake.tls()) && Arc::ptr_eq(&believed, &handshake.clients().load_full()));
+
+    handshake.take_over(next);
+    assert_eq!(shown(), new.serving.der().unwrap().to_vec());
+    assert!(!Arc::ptr_eq(&tls, &handshake.tls()) && !Arc::ptr_eq(&believed, &handshake.clients().load_full()));
+    let tls = handshake.tls();
+    handshake.take_over(handshake.prepare(&old.serving, &[], None).unwrap());
+    assert_eq!(shown(), before);
+    assert!(Arc::ptr_eq(&tls, &handshake.tls()), "the same CAs");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ mod requests;
 mod service;
 mod websocket;
 
-pub use nodes::Nodes;
+pub use nodes::{NextNodes, Nodes};
 
 use http::{Method, Uri};
 use hyper::upgrade::OnUpgrade;

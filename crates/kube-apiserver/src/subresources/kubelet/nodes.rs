@@ -78,6 +78,12 @@ impl Place {
     }
 }
 
+/// What a server with other certificates shows to kubelets.
+pub struct NextNodes {
+    kubelet: Arc<ClientConfig>,
+    kubelet_unverified: Arc<ClientConfig>,
+}
+
 impl Nodes {
     pub fn new(credentials: &Credentials, local: bool, way: Way) -> Result<Nodes, Error> {
         Ok(Nodes {
@@ -91,11 +97,18 @@ impl Nodes {
         })
     }
 
+    /// Checks whether other certificates can be used, and changes nothing.
+    pub fn prepare(credentials: &Credentials) -> Result<NextNodes, Error> {
+        Ok(NextNodes {
+            kubelet: Arc::new(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
+            kubelet_unverified: Arc::new(kubelet_config(credentials, None)?),
+        })
+    }
+
     /// After the server's certificates were renewed.
-    pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
-        self.kubelet.store(Arc::new(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?));
-        self.kubelet_unverified.store(Arc::new(kubelet_config(credentials, None)?));
-        Ok(())
+    pub fn take_over(&self, next: NextNodes) {
+        self.kubelet.store(next.kubelet);
+        self.kubelet_unverified.store(next.kubelet_unverified);
     }
 
     /// One more request that goes outward, unless there are too many.
@@ -129,17 +142,13 @@ impl Nodes {
             }
             return proxy.connect(&place.host, place.port).await;
         }
-        let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
-        let found = looked_up.map_err(|error| DialError::Lookup { host: place.host.clone(), error })?;
-        let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
-        if !allowed.is_empty() {
-            // A name may have addresses of both families, and nobody may listen at one of them.
-            return Ok(Box::new(dial::to_address(allowed.as_slice(), &place.authority()).await?));
+        let mut found = dial::look_up(&place.host, place.port).await?;
+        found.retain(|address| self.may_reach(address.ip()));
+        if found.is_empty() {
+            return Err(DialError::NotAllowed { address: place.authority() });
         }
-        if refused.is_empty() {
-            return Err(DialError::NoSuchHost { host: place.host.clone() });
-        }
-        Err(DialError::NotAllowed { address: place.authority() })
+        // A name may have addresses of both families, and nobody may listen at one of them.
+        Ok(Box::new(dial::to_address(&found, &place.authority()).await?))
     }
 
     fn may_reach(&self, address: IpAddr) -> bool {
