@@ -60,6 +60,9 @@ enum Command {
         /// How many nodes; may be given several times.
         #[arg(long, default_values_t = scheduler::NODES)]
         nodes: Vec<usize>,
+        /// Only the decisions, without servers.
+        #[arg(long)]
+        inside: bool,
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
     },
@@ -140,7 +143,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             storage::run().await?;
             api::run(&[]).await?;
             controllers::run().await?;
-            scheduler::run(&scheduler::NODES, &[]).await?;
+            scheduler::run(&scheduler::NODES, false, &[]).await?;
             cluster_size::run(&cluster_size::PODS, cluster_size::NODES, cluster_size::DEPLOYMENTS).await?;
             memory::run(&memory::PODS).await?;
             dns::run().await?;
@@ -156,7 +159,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Store => storage::run().await,
         Command::Api { parts } => api::run(&parts).await,
         Command::Controllers => controllers::run().await,
-        Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+        Command::Scheduler { nodes, inside, shapes } => scheduler::run(&nodes, inside, &shapes).await,
         Command::Dns => dns::run().await,
         Command::Proxy { services } => proxy::run(services).await,
         Command::Ingress => ingress::run().await,

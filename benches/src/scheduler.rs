@@ -12,7 +12,7 @@ use through_api::Outcome;
 
 pub const NODES: [usize; 3] = [100, 1000, 5000];
 
-pub async fn run(nodes: &[usize], only: &[String]) -> anyhow::Result<()> {
+pub async fn run(nodes: &[usize], only_inside: bool, only: &[String]) -> anyhow::Result<()> {
     report::head("scheduler, upstream's floors are those of 5,000 nodes on 6 cores", "upstream");
     for shape in SHAPES.iter().filter(|shape| only.is_empty() || only.iter().any(|name| name == shape.name)) {
         let (mut inside, mut through) = (Vec::new(), Vec::new());
@@ -21,6 +21,9 @@ pub async fn run(nodes: &[usize], only: &[String]) -> anyhow::Result<()> {
                 let per_second = inside::decisions_per_second(shape, *count);
                 report::line(&format!("{} on {count} nodes: decisions inside", shape.name), per_second, "/s");
                 inside.push((*count as f64, 1e6 / per_second));
+            }
+            if only_inside {
+                continue;
             }
             // Others are worth measuring where one shape breaks.
             match through_api::run(shape, *count).await {

@@ -31,7 +31,8 @@ pub fn decisions_per_second(shape: &Shape, nodes: usize) -> f64 {
             snapshot.add_pod(info(before(number)), &format!("hollow-{}", number % nodes));
         }
     }
-    let pods: Vec<Arc<PodInfo>> = (0..shape.measured_count).map(|number| info((shape.measured)(number))).collect();
+    let pods: Vec<Arc<PodInfo>> =
+        (0..shape.measured_count(nodes)).map(|number| info((shape.measured)(number))).collect();
     let began = Instant::now();
     let mut decided = 0;
     for pod in pods {

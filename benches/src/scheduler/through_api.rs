@@ -36,7 +36,8 @@ pub async fn run(shape: &Shape, nodes: usize) -> anyhow::Result<Outcome> {
     let _hollow = cluster.hollow("hollow-", nodes, &["--ignore-pods"])?;
     cluster.nodes_settled("hollow-", nodes, TIME_MAX).await?;
     cluster.patch_each((shape.patches)(nodes).into_iter()).await?;
-    cluster.create_each((shape.objects)(nodes, shape.measured_count).into_iter()).await?;
+    cluster.create_each((shape.objects)(nodes, shape.measured_count(nodes)).into_iter()).await?;
+    claims_bound(&cluster).await?;
     let path = "/api/v1/namespaces/bench/pods";
     if let Some(before) = shape.before {
         let count = (shape.before_count)(nodes);
@@ -53,10 +54,21 @@ pub async fn run(shape: &Shape, nodes: usize) -> anyhow::Result<Outcome> {
     if shape.churn {
         // Ends with the measuring: whichever ends first drops the other.
         let churning = async { Err(churn(&cluster).await) };
-        let measuring = async { measure(&cluster, shape, path).await };
+        let measuring = async { measure(&cluster, shape, nodes, path).await };
         return futures::future::select(Box::pin(measuring), Box::pin(churning)).await.factor_first().0;
     }
-    measure(&cluster, shape, path).await
+    measure(&cluster, shape, nodes, path).await
+}
+
+/// Until every claim of a shape that has any has its volume.
+async fn claims_bound(cluster: &Cluster) -> anyhow::Result<()> {
+    let bound = async || {
+        let path = "/api/v1/namespaces/bench/persistentvolumeclaims";
+        let list = cluster.send("GET", path, &Value::Null).await.unwrap_or_default();
+        let claims = list["items"].as_array();
+        claims.is_some_and(|claims| claims.iter().all(|claim| claim["status"]["phase"] == "Bound"))
+    };
+    cluster.until("the claims", TIME_MAX, bound).await
 }
 
 /// A node, a pod that fits nowhere and a Service come and go. Answers why it could not go on.
@@ -93,7 +105,8 @@ fn without_priority(mut pod: Value) -> Value {
     pod
 }
 
-async fn measure(cluster: &Cluster, shape: &Shape, path: &str) -> anyhow::Result<Outcome> {
+async fn measure(cluster: &Cluster, shape: &Shape, nodes: usize, path: &str) -> anyhow::Result<Outcome> {
+    let measured = shape.measured_count(nodes);
     let client = cluster.server.client()?;
     let mut watching = Connection::open(&client, Protocol::Http1).await?;
     let watched = format!("{path}?watch=true&fieldSelector=spec.nodeName%21%3D");
@@ -102,8 +115,8 @@ async fn measure(cluster: &Cluster, shape: &Shape, path: &str) -> anyhow::Result
     let mut events = Events { body: answer.into_body(), open: Vec::new() };
     let connections = Connection::open_all(&client, Protocol::Http1, CREATORS).await?;
     let pods: Vec<Bytes> =
-        (0..shape.measured_count).map(|number| without_priority((shape.measured)(number)).to_string().into()).collect();
-    let names: HashMap<String, usize> = (0..shape.measured_count).map(|number| (name(shape, number), number)).collect();
+        (0..measured).map(|number| without_priority((shape.measured)(number)).to_string().into()).collect();
+    let names: HashMap<String, usize> = (0..measured).map(|number| (name(shape, number), number)).collect();
     let created = parking_lot::Mutex::new(vec![None; pods.len()]);
     let next = AtomicUsize::new(0);
     let (began, cpu_before) = (Instant::now(), process::cpu_seconds(cluster.server.pid())?);
@@ -133,7 +146,7 @@ async fn measure(cluster: &Cluster, shape: &Shape, path: &str) -> anyhow::Result
     let both = async { futures::future::try_join(creating, following).await };
     match tokio::time::timeout(TIME_MAX, both).await {
         Ok(outcome) => _ = outcome?,
-        Err(_) => bail!("{}: only {count} of {} pods were bound in time", shape.name, shape.measured_count),
+        Err(_) => bail!("{}: only {count} of {measured} pods were bound in time", shape.name),
     }
     let cpu = process::cpu_seconds(cluster.server.pid())? - cpu_before;
     let last = bound.iter().flatten().max().copied().unwrap_or(began);
@@ -141,9 +154,9 @@ async fn measure(cluster: &Cluster, shape: &Shape, path: &str) -> anyhow::Result
     let waits =
         created.iter().zip(&bound).filter_map(|(created, bound)| Some(bound.as_ref()?.duration_since((*created)?)));
     Ok(Outcome {
-        per_second: shape.measured_count as f64 / last.duration_since(began).as_secs_f64(),
+        per_second: measured as f64 / last.duration_since(began).as_secs_f64(),
         latencies: Latencies::new(waits.collect()),
-        cpu_ms: cpu * 1000.0 / shape.measured_count as f64,
+        cpu_ms: cpu * 1000.0 / measured as f64,
     })
 }
 

@@ -204,12 +204,12 @@ impl Queue {
         self.making_room.insert(uid.to_owned(), None);
     }
 
-    /// All of them were told to end, or not all could be: then it is tried again at once, as nothing else may wake it.
+    /// All of them were told to end, or not all could be: then it is tried again after its back-off, as nothing else may wake it.
     pub(crate) fn room_made(&mut self, uid: &str, failed: bool, now: Instant) {
         let Some(missed) = self.making_room.remove(uid) else { return };
         let place = self.entries.get(uid).map(|entry| &entry.place);
         if failed && matches!(place, Some(Place::Waiting { .. } | Place::Backoff(..))) {
-            self.activate(uid, "ForceActivate");
+            self.back_off(uid, now);
         } else if let Some(event) = missed {
             self.retry(uid, event, now);
         }

@@ -101,8 +101,11 @@ fn who_has_others_ended_waits_until_they_were_told() {
     change(&mut queue);
     assert_eq!(queue.counts(), [0, 2, 0, 0], "their end comes later");
     // Nothing may come of it when a victim could not be told.
-    check(true, false, [1, 0, 1, 0]);
-    check(true, true, [1, 1, 0, 0]);
+    check(true, false, [0, 1, 1, 0]);
+    let mut queue = check(true, true, [0, 2, 0, 0]);
+    // It is not asked for again and again: it waits out its back-off even when nobody else is to be tried.
+    assert_eq!(popped(&mut queue, now).as_deref(), Some("b"));
+    assert_eq!((popped(&mut queue, now), popped(&mut queue, now + SECOND)), (None, Some("a".to_owned())));
     let mut queue = refused(&[("a", 0)], "NodeResourcesFit", now);
     queue.make_room("a");
     queue.remove("a");

@@ -78,6 +78,8 @@ impl Scheduler {
                 let marked = patch_status(&client, &victim, &status).await;
                 let ended = match marked {
                     Ok(()) => delete(&client, &victim).await,
+                    // It has ended by itself.
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
                     Err(error) => Err(error),
                 };
                 match &ended {
