@@ -63,6 +63,7 @@ test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real c
 
 fresh: ## Run `make run` and `make test` in a Debian with only Rust and make; takes hours on two cores.
 	@scripts/install-tools test
+	@scripts/install-tools runner-sources
 	$(CARGO) test --locked -p tests --test fresh -- --ignored --nocapture --test-threads=1
 
 ci: lint test ## Run what CI runs, nothing more or less.
