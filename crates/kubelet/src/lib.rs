@@ -22,6 +22,7 @@ pub mod volumes;
 pub mod probe;
 pub mod images;
 pub mod resources;
+mod operations;
 pub mod server;
 pub mod hollow;
 mod checkpoint;

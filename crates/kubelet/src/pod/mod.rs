@@ -42,7 +42,7 @@ use crate::device_plugins::DevicePlugins;
 use crate::images::Images;
 use crate::managers::Managers;
 use crate::pods::Pods;
-use crate::stats::metrics::Counters;
+use crate::stats::own::Counters;
 use crate::volumes::Volumes;
 use crate::{Kubelet, resources};
 

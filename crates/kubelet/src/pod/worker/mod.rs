@@ -116,7 +116,7 @@ impl Worker {
             observer: Observer::new(shared.kubelet.runtime.clone(), spec::uid(&wish.pod)),
             observed: Observed::default(),
             orders: mpsc::channel(ORDERS_MAX),
-            probing: Probing::new(),
+            probing: Probing::new(shared.counters.probes.of_pod(&wish.pod)),
             running: watch::channel(HashSet::new()).0,
             ends_at: watch::channel(None).0,
             mounted: Arc::default(),
