@@ -14,6 +14,8 @@ pub mod files;
 pub mod backoff;
 pub mod totals;
 pub mod terminations;
+pub mod metrics;
+pub mod startup;
 pub mod user_ranges;
 mod conditions;
 mod container;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::node::KUBELET_VERSION;
 use crate::operations::Operations;
 use crate::pod::terminations::Termination;
+use crate::pod::{self, spec};
 use crate::pods::PodState;
 use crate::probe::Probes;
 use crate::volumes::Amounts;
@@ -23,6 +24,7 @@ pub struct Counters {
     /// Containers that ended. Exit codes and reasons are few, so there are few of them.
     pub terminations: Mutex<BTreeMap<Termination, u64>>,
     pub operations: Operations,
+    pub pods: pod::metrics::Metrics,
     pub probes: Probes,
     /// Parts that write what they count by themselves.
     parts: OnceLock<Box<WriteParts>>,
@@ -68,6 +70,8 @@ pub fn kubelet(
     let mut version = KUBELET_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (version.next().unwrap_or(""), version.next().unwrap_or(""));
     page.family(&BUILD_INFO).sample(&[("git_version", KUBELET_VERSION), ("major", major), ("minor", minor)], 1);
+    by_source(&mut page, pods);
+    counters.pods.write(&mut page);
     counters.operations.write(&mut page);
     volumes(&mut page, claims);
     if let Some(write) = counters.parts.get() {
@@ -94,6 +98,28 @@ const BUILD_INFO: Metric = Metric::gauge(
     "kubernetes_build_info",
     "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build \
      date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+);
+
+/// How many pods there are to look after, and how many of them take room on the node.
+fn by_source(page: &mut Page, pods: &[Arc<PodState>]) {
+    let count = |is_static: bool, counts: fn(&PodState) -> bool| {
+        pods.iter().filter(|pod| spec::is_static(&pod.pod) == is_static && counts(pod)).count()
+    };
+    for (label, is_static) in [("", false), ("true", true)] {
+        page.family(&ACTIVE_PODS).sample(&[("static", label)], count(is_static, |pod| !pod.has_ended()));
+    }
+    for (label, is_static) in [("", false), ("true", true)] {
+        page.family(&DESIRED_PODS).sample(&[("static", label)], count(is_static, |_| true));
+    }
+}
+
+const ACTIVE_PODS: Metric = Metric::gauge(
+    "kubelet_active_pods",
+    "[ALPHA] Pods that take room on the node. static is true of pods that are not from the API.",
+);
+const DESIRED_PODS: Metric = Metric::gauge(
+    "kubelet_desired_pods",
+    "[ALPHA] Pods that the kubelet looks after. static is true of pods that are not from the API.",
 );
 
 /// How full the volumes of claims are.
