@@ -77,6 +77,8 @@ pub struct Kubelet {
     /// Objects that pods refer to.
     pub objects: Arc<objects::Objects>,
     pub shutdown: Shutdown,
+    /// Where pulls of images are measured.
+    pub pull_times: Arc<images::PullTimes>,
 }
 
 impl Kubelet {

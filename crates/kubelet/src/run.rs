@@ -1,6 +1,7 @@
 //! The kubelet as a whole: makes its parts, starts them, and ends when told to.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,19 +49,12 @@ pub async fn run(
         client: client.clone(),
         runtime: runtime.clone(),
         shutdown: shutdown.clone(),
+        pull_times: Arc::clone(&counters.pulls),
     });
     let pods = Arc::new(Pods::default());
     let stats = Arc::new(Stats::default());
     let health = Arc::new(Health::new(kubelet.config.port));
-    let address = server::start(Server {
-        settings: Settings::of(&kubelet.config),
-        client: client.clone(),
-        runtime: runtime.clone(),
-        pods: pods.clone(),
-        statistics: statistics(&kubelet, &pods, &stats, &counters),
-        shutdown: shutdown.clone(),
-    })
-    .await?;
+    let address = serve(&kubelet, &pods, &stats, &counters).await?;
     health.set_port(address.port());
 
     let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
@@ -110,6 +104,24 @@ pub async fn run(
         tracing::error!(%error, "pod workers failed");
     }
     Ok(())
+}
+
+async fn serve(
+    kubelet: &Arc<Kubelet>,
+    pods: &Arc<Pods>,
+    stats: &Arc<Stats>,
+    counters: &Arc<Counters>,
+) -> Result<SocketAddr, Error> {
+    server::start(Server {
+        settings: Settings::of(&kubelet.config),
+        client: kubelet.client.clone(),
+        runtime: kubelet.runtime.clone(),
+        pods: pods.clone(),
+        statistics: statistics(kubelet, pods, stats, counters),
+        counters: counters.clone(),
+        shutdown: kubelet.shutdown.clone(),
+    })
+    .await
 }
 
 fn follow_metrics(

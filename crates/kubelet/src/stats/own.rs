@@ -7,12 +7,14 @@ use std::sync::{Arc, OnceLock};
 use component_base::metrics::{Metric, Page, process};
 use parking_lot::Mutex;
 
+use crate::images::PullTimes;
 use crate::node::KUBELET_VERSION;
 use crate::operations::Operations;
 use crate::pod::terminations::Termination;
 use crate::pod::{self, spec};
 use crate::pods::PodState;
 use crate::probe::Probes;
+use crate::server::metrics::Requests;
 use crate::volumes::Amounts;
 
 /// Counters of the kubelet's own doings, kept by those who do them.
@@ -26,6 +28,9 @@ pub struct Counters {
     pub operations: Operations,
     pub pods: pod::metrics::Metrics,
     pub probes: Probes,
+    pub requests: Requests,
+    /// Of images.
+    pub pulls: Arc<PullTimes>,
     /// Parts that write what they count by themselves.
     parts: OnceLock<Box<WriteParts>>,
 }
@@ -73,6 +78,8 @@ pub fn kubelet(
     by_source(&mut page, pods);
     counters.pods.write(&mut page);
     counters.operations.write(&mut page);
+    counters.pulls.write(&mut page);
+    counters.requests.write(&mut page);
     volumes(&mut page, claims);
     if let Some(write) = counters.parts.get() {
         write(&mut page);

@@ -108,6 +108,7 @@ impl Node {
             objects: Objects::new(client.clone()),
             runtime: Arc::new(runtime.clone()),
             shutdown: reconcile::Shutdown::new(),
+            pull_times: Arc::default(),
             client,
         });
         let drivers = Arc::new(Drivers::new(kubelet.client.clone(), "n1"));
