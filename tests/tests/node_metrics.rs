@@ -30,10 +30,44 @@ fn read(kubectl: &Kubectl, what: &[&str]) -> Result<Value, String> {
 fn deployment(name: &str, command: Value) -> Value {
     let labels = json!({"app": name});
     let container = json!({"name": "c", "image": IMAGE, "imagePullPolicy": "Never", "args": command,
+        "livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "50m", "memory": "8Mi"}, "limits": {"cpu": "150m", "memory": "32Mi"}}});
     let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [container]});
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+}
+
+/// What dashboards read of a kubelet that has started two pods whose containers are probed.
+fn kubelet_tells_of_itself(kubectl: &Kubectl) {
+    let page = |path: &str| kubectl.ok(&["get", "--raw", &format!("/api/v1/nodes/node-1/proxy/{path}")]);
+    let value = |text: &str, sample: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(sample)?.trim().parse::<f64>().ok());
+        found.unwrap_or_else(|| panic!("{sample} in\n{text}"))
+    };
+    let own = page("metrics");
+    for sample in [
+        "kubelet_started_pods_total",
+        "kubelet_started_containers_total{container_type=\"container\"}",
+        "kubelet_pod_start_duration_seconds_count",
+        "kubelet_pod_start_total_duration_seconds_count",
+        "kubelet_pod_start_sli_duration_seconds_count",
+        "kubelet_pod_worker_start_duration_seconds_count",
+        "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}",
+        "kubelet_runtime_operations_duration_seconds_count{operation_type=\"start_container\"}",
+        "kubelet_desired_pods{static=\"\"}",
+    ] {
+        assert!(value(&own, sample) >= 2.0, "{sample} in\n{own}");
+    }
+    let probed = until("both are probed", || {
+        let probes = page("metrics/probes");
+        let lines: Vec<String> =
+            probes.lines().filter(|line| line.starts_with("prober_probe_total{")).map(str::to_owned).collect();
+        if lines.len() >= 2 { Ok(lines) } else { Err(probes) }
+    });
+    let good = "probe_type=\"Liveness\",result=\"successful\"}";
+    assert!(probed.iter().all(|line| line.contains("namespace=\"default\"") && line.contains(good)), "{probed:?}");
+    let requests = "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"metrics/probes\",server_type=\"readwrite\"}";
+    assert!(value(&page("metrics"), requests) >= 1.0);
 }
 
 #[test]
@@ -62,6 +96,8 @@ fn top_shows_what_is_used_and_autoscalers_follow_it() {
     assert!(cells[0] == "node-1" && cells[2].ends_with('%') && cells[4].ends_with('%'), "{nodes}");
     let one = kubectl.ok(&["top", "pods", "-l", "app=idle", "--containers", "--no-headers"]);
     assert_eq!(one.lines().count(), 1, "{one}");
+
+    kubelet_tells_of_itself(&kubectl);
 
     // The API itself.
     let table = kubectl.ok(&["get", "pods.metrics.k8s.io", "-l", "app=busy"]);

@@ -16,7 +16,7 @@ use crate::eviction::rank::containers_of;
 use crate::node::node_reference;
 use crate::pods::Pods;
 use crate::stats::disk;
-use crate::stats::metrics::Counters;
+use crate::stats::own::Counters;
 use crate::{Error, Kubelet};
 
 /// How often the disk is looked at, as upstream.

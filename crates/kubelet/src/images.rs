@@ -2,6 +2,7 @@
 
 mod credentials;
 mod pulled;
+mod pull_times;
 pub mod providers;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use crate::pod::backoff::Backoffs;
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
 
+pub use pull_times::PullTimes;
 pub(crate) use pulled::Pulled;
 
 use providers::Providers;
@@ -184,6 +186,7 @@ impl Images {
         let began_at = Instant::now();
         match self.try_pull(pod, reference, sandbox).await {
             Ok(found) => {
+                self.kubelet.pull_times.pulled(found.size, asked_at.elapsed());
                 let message = format!(
                     "Successfully pulled image \"{image}\" in {} ({} including waiting). Image size: {} bytes.",
                     took(began_at.elapsed()),

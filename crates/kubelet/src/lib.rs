@@ -22,6 +22,7 @@ pub mod volumes;
 pub mod probe;
 pub mod images;
 pub mod resources;
+mod operations;
 pub mod server;
 pub mod hollow;
 mod checkpoint;
@@ -76,6 +77,8 @@ pub struct Kubelet {
     /// Objects that pods refer to.
     pub objects: Arc<objects::Objects>,
     pub shutdown: Shutdown,
+    /// Where pulls of images are measured.
+    pub pull_times: Arc<images::PullTimes>,
 }
 
 impl Kubelet {

@@ -1,6 +1,7 @@
 //! The kubelet as a whole: makes its parts, starts them, and ends when told to.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,12 +20,13 @@ use crate::eviction::Eviction;
 use crate::managers::Managers;
 use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
 use crate::objects::Objects;
+use crate::operations::CountedRuntime;
 use crate::pod::{Shared, source};
 use crate::pod_resources::PodResourcesServer;
 use crate::pods::Pods;
 use crate::server::{self, Server, Settings, Statistic, Statistics};
-use crate::stats::metrics::Counters;
-use crate::stats::{Stats, metrics};
+use crate::stats::own::Counters;
+use crate::stats::{Stats, metrics, own};
 use crate::volumes::{Volumes, expand};
 use crate::{Config, Error, Kubelet, gc, plugins};
 
@@ -38,6 +40,8 @@ pub async fn run(
     let io = |source| Error::Io { step: format!("make {}", config.root_dir.display()), source };
     linux::file::make_private_folder(&config.root_dir).map_err(io)?;
     let client = cluster.client().clone();
+    let counters = Arc::new(Counters::default());
+    let runtime: Arc<dyn cri::Runtime> = Arc::new(CountedRuntime { inner: runtime, counters: counters.clone() });
     let kubelet = Arc::new(Kubelet {
         events: Recorder::with_clock(client.clone(), "kubelet", &config.node_name, config.clock.clone()),
         objects: Objects::new(client.clone()),
@@ -45,19 +49,12 @@ pub async fn run(
         client: client.clone(),
         runtime: runtime.clone(),
         shutdown: shutdown.clone(),
+        pull_times: Arc::clone(&counters.pulls),
     });
     let pods = Arc::new(Pods::default());
-    let (counters, stats) = (Arc::new(Counters::default()), Arc::new(Stats::default()));
+    let stats = Arc::new(Stats::default());
     let health = Arc::new(Health::new(kubelet.config.port));
-    let address = server::start(Server {
-        settings: Settings::of(&kubelet.config),
-        client: client.clone(),
-        runtime: runtime.clone(),
-        pods: pods.clone(),
-        statistics: statistics(&kubelet, &pods, &stats, &counters),
-        shutdown: shutdown.clone(),
-    })
-    .await?;
+    let address = serve(&kubelet, &pods, &stats, &counters).await?;
     health.set_port(address.port());
 
     let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
@@ -109,6 +106,24 @@ pub async fn run(
     Ok(())
 }
 
+async fn serve(
+    kubelet: &Arc<Kubelet>,
+    pods: &Arc<Pods>,
+    stats: &Arc<Stats>,
+    counters: &Arc<Counters>,
+) -> Result<SocketAddr, Error> {
+    server::start(Server {
+        settings: Settings::of(&kubelet.config),
+        client: kubelet.client.clone(),
+        runtime: kubelet.runtime.clone(),
+        pods: pods.clone(),
+        statistics: statistics(kubelet, pods, stats, counters),
+        counters: counters.clone(),
+        shutdown: kubelet.shutdown.clone(),
+    })
+    .await
+}
+
 fn follow_metrics(
     counters: &Counters,
     (device_plugins, claims, managers): (Arc<DevicePlugins>, Arc<Claims>, Arc<Managers>),
@@ -154,6 +169,7 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
     };
     let (for_cadvisor, for_resource) = (summary.clone(), summary.clone());
     let (kubelet, pods, counters, stats) = (kubelet.clone(), pods.clone(), counters.clone(), stats.clone());
+    let for_probes = counters.clone();
     Statistics {
         summary: statistic(move |_| {
             let summary = summary();
@@ -169,10 +185,13 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
         }),
         metrics: statistic(move |_| {
             let claims = stats.of_claims(&pods);
-            let text = metrics::kubelet(&kubelet.config.node_name, &pods.list(), &counters, &claims);
+            let text = own::kubelet(&kubelet.config.node_name, &pods.list(), &counters, &claims);
             async move { Ok(text.into_bytes()) }
         }),
-        probes: statistic(|_| async { Ok(Vec::new()) }),
+        probes: statistic(move |_| {
+            let text = for_probes.probes.text();
+            async move { Ok(text.into_bytes()) }
+        }),
     }
 }
 

@@ -89,6 +89,7 @@ impl FakeNode {
                 runtime: runtime.clone(),
                 pods,
                 statistics,
+                counters: Arc::default(),
                 shutdown: tokio_util::sync::CancellationToken::new(),
             })
             .await

@@ -27,7 +27,7 @@ use crate::gc::Images;
 use crate::node::{Health, Pressure, capacity, node_reference};
 use crate::pod::spec;
 use crate::pods::{EvictionCondition, Order, PodState, Pods};
-use crate::stats::metrics::Counters;
+use crate::stats::own::Counters;
 use crate::stats::{Stats, disk, host, log_folder, volume_folders};
 
 /// How often the node is looked at, as upstream.

@@ -240,6 +240,7 @@ impl Fixture {
             events: Recorder::new(api.client().0, "kubelet", "n1"),
             objects: crate::objects::Objects::new(client),
             shutdown: Shutdown::new(),
+            pull_times: Arc::default(),
         };
         Fixture { api, link, runtime, kubelet: Arc::new(kubelet), health }
     }

@@ -14,6 +14,8 @@ pub mod files;
 pub mod backoff;
 pub mod totals;
 pub mod terminations;
+pub mod metrics;
+pub mod startup;
 pub mod user_ranges;
 mod conditions;
 mod container;
@@ -42,7 +44,7 @@ use crate::device_plugins::DevicePlugins;
 use crate::images::Images;
 use crate::managers::Managers;
 use crate::pods::Pods;
-use crate::stats::metrics::Counters;
+use crate::stats::own::Counters;
 use crate::volumes::Volumes;
 use crate::{Kubelet, resources};
 

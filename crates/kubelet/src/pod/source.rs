@@ -12,6 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use reconcile::Cache;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use self::admit::{counts, has_ended, is_known};
 use super::admission;
@@ -50,6 +51,7 @@ pub async fn run(
         api_seen: false,
         over: Arc::new(Notify::new()),
         waiting: HashMap::new(),
+        seen_at: HashMap::new(),
         admitting: HashMap::new(),
         admitted: admitted_tx,
     };
@@ -150,6 +152,8 @@ struct Workers {
     over: Arc<Notify>,
     /// Static pods that wait until an earlier one of the same name has ended, by uid.
     waiting: HashMap<String, Wish>,
+    /// When pods that have no worker yet were seen for the first time: those that wait or are being admitted.
+    seen_at: HashMap<String, Instant>,
     /// Pods whose devices are being allocated: neither taken nor refused yet.
     admitting: HashMap<String, Wish>,
     admitted: mpsc::Sender<(String, Result<(), Refused>)>,
@@ -239,6 +243,7 @@ impl Workers {
             self.end(spec::uid(&pod), &pod);
         }
         self.waiting.retain(|uid, _| uids.contains(uid.as_str()));
+        self.seen_at.retain(|uid, _| self.waiting.contains_key(uid) || self.admitting.contains_key(uid));
         for pod in pods {
             let key = (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
             let mirror = self.of_api.get(&key).filter(|mirror| spec::is_mirror(mirror)).cloned();
@@ -266,6 +271,7 @@ impl Workers {
             *admitting = wish;
             return;
         }
+        self.seen_at.entry(uid.clone()).or_insert_with(Instant::now);
         if self.name_is_taken(&wish.pod) {
             self.waiting.insert(uid, wish);
             return;
@@ -280,7 +286,8 @@ impl Workers {
     }
 
     fn start(&mut self, uid: String, wish: Wish, refused: Option<Failed>) {
-        let worker = worker::start(self.shared.clone(), wish, refused, self.over.clone());
+        let seen_at = self.seen_at.remove(&uid).unwrap_or_else(Instant::now);
+        let worker = worker::start(self.shared.clone(), wish, refused, self.over.clone(), seen_at);
         self.by_uid.insert(uid, worker);
         self.weigh();
     }

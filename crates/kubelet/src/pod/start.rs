@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cri::v1;
 use jiff::{SignedDuration, Timestamp};
@@ -34,6 +35,8 @@ pub struct Task {
     pub target: Option<String>,
     /// The pod is to end, so that what is not yet made need not be made.
     pub ending: CancellationToken,
+    /// How long the pod's images took, in nanoseconds, to which this container's are added.
+    pub pulling: Arc<AtomicU64>,
 }
 
 /// Why a container does not run.
@@ -122,8 +125,7 @@ async fn prepare(
             .map_err(|error| unconfigured(&error))?;
     let image = wished.image.as_deref().unwrap_or_default();
     let policy = wished.image_pull_policy.as_deref();
-    let image =
-        shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
+    let image = ensure_image(task, image, policy, &sandbox_config, tell).await?;
     pull_volumes(task, &sandbox_config, tell).await?;
     security::verify_non_root(pod, wished, &image).map_err(|error| unconfigured(&error))?;
 
@@ -183,9 +185,12 @@ fn resources(task: &Task, wished: &Container) -> v1::LinuxContainerResources {
     linux
 }
 
+/// The reason when nothing failed, and the pod ends.
+pub const GIVEN_UP: &str = "ContainerCreating";
+
 /// The pod ends before the container has come to run.
 fn given_up() -> NotStarted {
-    NotStarted { waiting: Waiting { reason: "ContainerCreating".to_owned(), message: None }, retry_at: None }
+    NotStarted { waiting: Waiting { reason: GIVEN_UP.to_owned(), message: None }, retry_at: None }
 }
 
 /// The hook runs beside the container's process; when it fails, the container is ended.
@@ -212,10 +217,24 @@ async fn pull_volumes(task: &Task, sandbox: &v1::PodSandboxConfig, tell: Tell<'_
         let volumes = spec::wishes(&task.pod).volumes.iter().flatten();
         let source = volumes.filter(|volume| volume.name == *name).find_map(|volume| volume.image.as_ref());
         let policy = source.and_then(|source| source.pull_policy.as_deref());
-        let images = &task.shared.images;
-        images.ensure(&task.pod, reference, policy, Some(sandbox.clone()), tell).await.map_err(not_there)?;
+        ensure_image(task, reference, policy, sandbox, tell).await?;
     }
     Ok(())
+}
+
+/// A pod's containers are started one after the other, so the times add up.
+async fn ensure_image(
+    task: &Task,
+    image: &str,
+    policy: Option<&str>,
+    sandbox: &v1::PodSandboxConfig,
+    tell: Tell<'_>,
+) -> Result<v1::Image, NotStarted> {
+    let began_at = tokio::time::Instant::now();
+    let found = task.shared.images.ensure(&task.pod, image, policy, Some(sandbox.clone()), tell).await;
+    let took = u64::try_from(began_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    task.pulling.fetch_add(took, Ordering::Relaxed);
+    found.map_err(not_there)
 }
 
 /// /etc/hosts and the termination log, unless the container mounts something of its own there.
@@ -235,6 +254,9 @@ fn own_files(task: &Task, wished: &Container, mounts: &mut Vec<v1::Mount>) -> st
     Ok(())
 }
 
+/// The reason when it is the sandbox itself that could not be made.
+pub const NO_SANDBOX: &str = "FailedCreatePodSandBox";
+
 /// Why a pod has no sandbox, as an event.
 pub struct NoSandbox {
     pub reason: &'static str,
@@ -249,10 +271,7 @@ pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String,
         message: format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}"),
     })?;
     let made = make_sandbox(shared, pod, attempt).await;
-    made.map_err(|error| NoSandbox {
-        reason: "FailedCreatePodSandBox",
-        message: format!("Failed to create pod sandbox: {error}"),
-    })
+    made.map_err(|error| NoSandbox { reason: NO_SANDBOX, message: format!("Failed to create pod sandbox: {error}") })
 }
 
 /// Why a sandbox could not be made; a part of the message of FailedCreatePodSandBox.

@@ -4,12 +4,14 @@
 mod exec;
 mod grpc;
 mod http;
+mod metrics;
 mod tcp;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use exec::run as run_exec;
 pub(crate) use http::{Get, GetError, get};
+pub use metrics::{PodProbes, Probes};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +109,8 @@ pub struct Target {
     pub pod_ip: String,
     pub started_at: Timestamp,
     pub clock: Clock,
+    /// Where tries are counted.
+    pub counts: Arc<PodProbes>,
 }
 
 pub fn of(container: &Container, kind: Kind) -> Option<&Probe> {
@@ -127,7 +131,9 @@ pub async fn watch(kind: Kind, probe: Probe, target: Target, known: Option<Outco
     }
     let mut counter = Counter::new(kind, &probe, known);
     loop {
+        let began_at = tokio::time::Instant::now();
         let answer = ask(&probe, &target).await;
+        target.counts.answered(&target.container.name, kind, &answer, began_at.elapsed());
         let told = match &answer {
             Answer::Success => None,
             Answer::Warning(text) => Some(("ProbeWarning", format!("{} probe warning: {text}", kind.word()))),

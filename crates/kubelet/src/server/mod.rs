@@ -10,6 +10,7 @@ mod container_logs;
 mod identity;
 mod lists;
 pub mod logs;
+pub mod metrics;
 mod node_logs;
 pub mod offered;
 mod pass_through;
@@ -35,6 +36,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::pods::Pods;
+use crate::stats::own::Counters;
 use crate::{Config, Error};
 
 /// What the server needs to know of the kubelet's configuration.
@@ -77,6 +79,7 @@ pub struct Server {
     pub runtime: Arc<dyn cri::Runtime>,
     pub pods: Arc<Pods>,
     pub statistics: Statistics,
+    pub counters: Arc<Counters>,
     pub shutdown: Shutdown,
 }
 

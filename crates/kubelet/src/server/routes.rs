@@ -41,6 +41,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=u
 pub async fn serve(context: Arc<Context>, certified: Option<Arc<User>>, request: Request<Incoming>) -> Answer {
     // What comes in bodies is never of interest here; hyper drops it.
     let (mut parts, _) = request.into_parts();
+    let _counted = context.server.counters.requests.begin(&parts.method, parts.uri.path());
     let answer = steps(&context, certified, &mut parts).await.unwrap_or_else(|refused| refused);
     answers::for_method(&parts.method, answer)
 }

@@ -1,15 +1,10 @@
-//! `/metrics`, `/metrics/resource` and `/metrics/cadvisor`: the summary in the text form that Prometheus reads, under
-//! upstream's names.
+//! `/metrics/resource` and `/metrics/cadvisor`: the summary in the text form that Prometheus reads, under upstream's names.
 
 use component_base::metrics::{Family, Labels, Metric, Page};
 use jiff::Timestamp;
 
 use super::types::{ContainerStats, CpuStats, MemoryStats, NodeStats, PodStats, Summary, SwapStats};
-use crate::node::KUBELET_VERSION;
 use crate::node::machine::Machine;
-use crate::pod::terminations::Termination;
-use crate::pods::PodState;
-use crate::volumes::Amounts;
 
 /// A number, if it is known, and when it was measured.
 type Measured<'a> = (Option<f64>, Option<&'a str>);
@@ -267,130 +262,6 @@ pub fn cadvisor(summary: &Summary, machine: &Machine) -> String {
         page.family(&metric).sample(&labels, value);
     }
     page.text()
-}
-
-/// Counters of the kubelet's own doings, kept by those who do them.
-#[derive(Default)]
-pub struct Counters {
-    /// Pods evicted, by signal.
-    pub evictions: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
-    pub images_collected: std::sync::atomic::AtomicU64,
-    /// Containers that ended. Exit codes and reasons are few, so there are few of them.
-    pub terminations: parking_lot::Mutex<std::collections::BTreeMap<Termination, u64>>,
-    /// Parts that write what they count by themselves.
-    parts: std::sync::OnceLock<Box<WriteParts>>,
-}
-
-type WriteParts = dyn Fn(&mut Page) + Send + Sync;
-
-impl Counters {
-    /// Once, when the parts are there.
-    pub(crate) fn follow(&self, write: impl Fn(&mut Page) + Send + Sync + 'static) {
-        let is_first = self.parts.set(Box::new(write)).is_ok();
-        assert!(is_first, "the parts of a kubelet are made once");
-    }
-}
-
-/// The kubelet about itself.
-pub fn kubelet(
-    node_name: &str,
-    pods: &[std::sync::Arc<PodState>],
-    counters: &Counters,
-    claims: &[(String, String, Amounts)],
-) -> String {
-    let mut page = Page::default();
-    page.family(&NODE_NAME).sample(&[("node", node_name)], 1);
-    page.value(&RUNNING_PODS, pods.iter().filter(|pod| pod.sandbox.is_some() && !pod.finished).count());
-    for (state, is_running) in [("exited", false), ("running", true)] {
-        let containers = pods.iter().flat_map(|pod| &pod.containers);
-        let count = containers.filter(|container| container.running == is_running).count();
-        page.family(&RUNNING_CONTAINERS).sample(&[("container_state", state)], count);
-    }
-    let mut evictions = page.family(&EVICTIONS);
-    for (signal, count) in counters.evictions.lock().iter() {
-        evictions.sample(&[("eviction_signal", signal)], count);
-    }
-    let collected = counters.images_collected.load(std::sync::atomic::Ordering::Relaxed);
-    page.family(&IMAGES_COLLECTED).sample(&[("reason", "space")], collected);
-    let mut terminations = page.family(&TERMINATED_CONTAINERS);
-    for (Termination { container_type, exit_code, reason }, count) in counters.terminations.lock().iter() {
-        let code = exit_code.to_string();
-        terminations
-            .sample(&[("container_type", container_type), ("exit_code", &code), ("reason", reason.as_str())], count);
-    }
-    let mut version = KUBELET_VERSION.trim_start_matches('v').split('.');
-    let (major, minor) = (version.next().unwrap_or(""), version.next().unwrap_or(""));
-    page.family(&BUILD_INFO).sample(&[("git_version", KUBELET_VERSION), ("major", major), ("minor", minor)], 1);
-    volumes(&mut page, claims);
-    if let Some(write) = counters.parts.get() {
-        write(&mut page);
-    }
-    process(&mut page);
-    page.text()
-}
-
-const NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
-const RUNNING_PODS: Metric =
-    Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
-const RUNNING_CONTAINERS: Metric =
-    Metric::gauge("kubelet_running_containers", "[BETA] Number of containers currently running");
-const EVICTIONS: Metric =
-    Metric::counter("kubelet_evictions", "[BETA] Cumulative number of pod evictions by eviction signal");
-const IMAGES_COLLECTED: Metric = Metric::counter(
-    "kubelet_image_garbage_collected_total",
-    "[BETA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
-);
-const TERMINATED_CONTAINERS: Metric =
-    Metric::counter("kubelet_terminated_containers_total", "[ALPHA] Cumulative number of container terminations.");
-const BUILD_INFO: Metric = Metric::gauge(
-    "kubernetes_build_info",
-    "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build \
-     date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
-);
-
-/// How full the volumes of claims are.
-fn volumes(page: &mut Page, claims: &[(String, String, Amounts)]) {
-    type Field = fn(&Amounts) -> Option<u64>;
-    let families: [(&'static str, &str, Field); 6] = [
-        ("kubelet_volume_stats_available_bytes", "[ALPHA] Number of available bytes in the volume", |it| {
-            Some(it.bytes?.available)
-        }),
-        ("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume", |it| Some(it.bytes?.total)),
-        ("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes in the volume", |it| Some(it.inodes?.total)),
-        ("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume", |it| {
-            Some(it.inodes?.available)
-        }),
-        ("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume", |it| Some(it.inodes?.used)),
-        ("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume", |it| Some(it.bytes?.used)),
-    ];
-    for (name, help, field) in families.into_iter().filter(|_| !claims.is_empty()) {
-        let metric = Metric::gauge(name, help);
-        let mut family = page.family(&metric);
-        for (namespace, claim, amounts) in claims {
-            let labels = [("namespace", &**namespace), ("persistentvolumeclaim", claim)];
-            put(&mut family, &labels, (number(field(amounts)), None));
-        }
-    }
-}
-
-/// What every Prometheus client tells of its process.
-fn process(page: &mut Page) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The command's name may hold anything; after its closing bracket fields are numbers.
-    let fields: Vec<f64> =
-        stat.rsplit(')').next().unwrap_or("").split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect();
-    let field = |number: usize| fields.get(number).copied();
-    let processor = field(11).zip(field(12)).map(|(user, system)| (user + system) / 100.0);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = crate::node::machine::meminfo(&status).get("VmRSS").map(|bytes| *bytes as f64);
-    let files = std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
-    for (metric, value) in [
-        (Metric::counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds."), processor),
-        (Metric::gauge("process_resident_memory_bytes", "Resident memory size in bytes."), resident),
-        (Metric::gauge("process_open_fds", "Number of open file descriptors."), files),
-    ] {
-        put(&mut page.family(&metric), &[], (value, None));
-    }
 }
 
 fn number(value: Option<u64>) -> Option<f64> {

@@ -6,6 +6,7 @@ pub mod disk;
 mod figures;
 mod limits;
 pub mod metrics;
+pub mod own;
 #[cfg(test)]
 mod tests;
 

@@ -130,10 +130,10 @@ async fn a_summary_with_rates_from_two_readings() {
     ] {
         assert!(cadvisor.contains(line), "{line} in\n{cadvisor}");
     }
-    let counters = metrics::Counters::default();
+    let counters = own::Counters::default();
     let crash = Termination { container_type: "container", exit_code: 139, reason: "Error".to_owned() };
     counters.terminations.lock().insert(crash, 2);
-    let own = metrics::kubelet("n1", &pods.list(), &counters, &[]);
+    let own = own::kubelet("n1", &pods.list(), &counters, &[]);
     for line in [
         "kubelet_running_pods 1\n",
         "kubelet_running_containers{container_state=\"running\"} 1\n",
@@ -214,7 +214,7 @@ fn counted(time: &str) -> Summary {
 fn the_whole_texts_are_known() {
     let summary = counted("2027-01-15T08:00:10Z");
     let machine = Machine { cpus: 2, memory_bytes: 3, boot_id: "b".into(), ..Machine::default() };
-    let counters = metrics::Counters::default();
+    let counters = own::Counters::default();
     counters.evictions.lock().insert("memory.available".into(), 2);
     let ended =
         crate::pod::terminations::Termination { container_type: "container", exit_code: 1, reason: "Error".into() };
@@ -224,7 +224,7 @@ fn the_whole_texts_are_known() {
         ("a".to_owned(), "data".to_owned(), crate::volumes::Amounts { bytes: Some(amount), inodes: None }),
         ("a".to_owned(), "more".to_owned(), crate::volumes::Amounts { bytes: Some(amount), inodes: Some(amount) }),
     ];
-    let own = metrics::kubelet("n1", &[], &counters, &claims);
+    let own = own::kubelet("n1", &[], &counters, &claims);
     // What is measured of this process stands at the end.
     let own = own.split_once("# HELP process_").unwrap().0;
     let text = format!(

@@ -35,8 +35,9 @@ impl Workers {
             }
             let pod = Arc::new(orphan(sandbox, &containers));
             tracing::info!(pod = spec::full_name(&pod), "removing sandbox of deleted pod");
-            let worker =
-                worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
+            let (shared, over) = (self.shared.clone(), self.over.clone());
+            let wish = Wish { pod, mirror: None, gone: true };
+            let worker = worker::start(shared, wish, None, over, tokio::time::Instant::now());
             self.by_uid.insert(uid.clone(), worker);
         }
         let left: Vec<String> = self.shared.volumes.uids().into_iter().filter(|uid| !self.is_here(uid)).collect();

@@ -108,6 +108,7 @@ impl Node {
             objects: Objects::new(client.clone()),
             runtime: Arc::new(runtime.clone()),
             shutdown: reconcile::Shutdown::new(),
+            pull_times: Arc::default(),
             client,
         });
         let drivers = Arc::new(Drivers::new(kubelet.client.clone(), "n1"));
@@ -539,4 +540,35 @@ async fn a_failed_post_start_hook_ends_the_container() {
     }));
     node.until_event("FailedPostStartHook PostStartHook failed").await;
     node.until("failed", |pod| pod["status"]["phase"] == "Failed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_and_probes_of_a_pod_are_counted() {
+    let node = Node::start();
+    node.runtime.exec_answers("ask", 0, "");
+    let probe = json!({"exec": {"command": ["ask"]}, "periodSeconds": 1});
+    node.create(json!({"containers": [{"name": "c", "livenessProbe": probe}]}));
+    node.until("ready", ready).await;
+    let counters = node.shared.counters.clone();
+    let line = "prober_probe_total{container=\"c\",namespace=\"n\",pod=\"p\",pod_uid=\"u\",probe_type=\"Liveness\",result=\"successful\"} ";
+    node.until("probed", |_| counters.probes.text().contains(line)).await;
+    let text = || {
+        let mut page = component_base::metrics::Page::default();
+        counters.pods.write(&mut page);
+        page.text()
+    };
+    for line in [
+        "kubelet_started_pods_total 1",
+        "kubelet_started_containers_total{container_type=\"container\"} 1",
+        "kubelet_pod_start_duration_seconds_count 1",
+        "kubelet_pod_worker_start_duration_seconds_count 1",
+        "kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} 1",
+    ] {
+        node.until(line, |_| text().lines().any(|found| found == line)).await;
+    }
+    node.delete(1);
+    node.until("gone", Value::is_null).await;
+    node.until("its probes are forgotten", |_| counters.probes.text().is_empty()).await;
+    let last = "kubelet_pod_worker_duration_seconds_count{operation_type=\"terminated\"} 1";
+    node.until(last, |_| text().lines().any(|found| found == last)).await;
 }

@@ -51,6 +51,7 @@ impl Worker {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.shared.tell(&self.wish.pod, None, EventType::Normal, "SandboxChanged", message.to_owned());
         }
+        self.shared.counters.pods.sandbox_begun();
         self.memory.sandbox_busy = true;
         let (shared, pod) = (self.shared.clone(), self.wish.pod.clone());
         self.jobs.spawn(tasks::boxed(async move { Done::Sandbox(start::sandbox(&shared, &pod, attempt).await) }));
@@ -94,7 +95,9 @@ impl Worker {
             pod,
             target,
             ending: self.ending.clone(),
+            pulling: self.timing.pulling(),
         };
+        self.shared.counters.pods.container_begun(kind);
         let hash = spec::hash(&wished);
         self.jobs.spawn(tasks::boxed(async move { Done::Started { name, hash, result: start::run(task).await } }));
     }
@@ -188,14 +191,7 @@ impl Worker {
     pub(super) fn take_done(&mut self, done: Done) {
         let retry_at = self.shared.kubelet.now() + SignedDuration::from_secs(RETRY_SECONDS);
         match done {
-            Done::Sandbox(result) => {
-                self.memory.sandbox_busy = false;
-                self.memory.sandbox_retry_at = None;
-                if let Err(start::NoSandbox { reason, message }) = result {
-                    self.memory.sandbox_retry_at = Some(retry_at);
-                    self.shared.tell(&self.wish.pod, None, EventType::Warning, reason, message);
-                }
-            }
+            Done::Sandbox(result) => self.take_sandbox(result, retry_at),
             Done::SandboxStopped(result) => {
                 self.memory.sandbox_busy = false;
                 if let Err(error) = result {
@@ -212,6 +208,7 @@ impl Worker {
                 match result {
                     Ok(_) => drop(self.memory.waiting.remove(&name)),
                     Err(error) => {
+                        self.note_not_started(&name, &error.waiting.reason);
                         self.memory.waiting.insert(name.clone(), error.waiting);
                         if let Some(at) = error.retry_at {
                             self.memory.retry_at.insert(name, at);
@@ -262,6 +259,18 @@ impl Worker {
                 self.finish.take(step, result);
             }
         }
+    }
+
+    fn take_sandbox(&mut self, result: Result<String, start::NoSandbox>, retry_at: Timestamp) {
+        self.memory.sandbox_busy = false;
+        self.memory.sandbox_retry_at = None;
+        let Err(start::NoSandbox { reason, message }) = result else { return };
+        self.memory.sandbox_retry_at = Some(retry_at);
+        // One that is not needed any more is no failure.
+        if self.progress == Progress::Active && reason == start::NO_SANDBOX {
+            self.shared.counters.pods.sandbox_failed();
+        }
+        self.shared.tell(&self.wish.pod, None, EventType::Warning, reason, message);
     }
 
     /// A job that panicked leaves its mark in memory; everything is looked at anew.

@@ -6,6 +6,7 @@ mod jobs;
 mod probing;
 mod resizing;
 mod telling;
+mod timing;
 mod finish;
 
 use std::collections::HashSet;
@@ -20,6 +21,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use reconcile::events::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::memory::{Failed, Memory};
@@ -27,6 +29,7 @@ use super::observe::Observer;
 use super::observed::Observed;
 use super::plan::{self, Action, Plan, Progress};
 use super::spec;
+use super::startup::Startup;
 use super::writer::{self, Wanted};
 use super::{Shared, resize};
 use crate::pods::Order;
@@ -45,10 +48,11 @@ const ORDERS_MAX: usize = 16;
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
 
 /// Begins to look after a pod. `refused` is why the node does not take it; `over` hears when there is nothing left of it.
-pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc<Notify>) -> Handle {
+/// The pod was seen for the first time at `seen_at`.
+pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc<Notify>, seen_at: Instant) -> Handle {
     let bell = Arc::new(Bell::default());
     let (tx, rx) = watch::channel(wish);
-    let worker = Worker::new(shared, rx, bell.clone(), refused);
+    let worker = Worker::new(shared, rx, bell.clone(), refused, timing::Timing::new(seen_at));
     let work = tasks::spawn(worker.run());
     let task = work.abort_handle();
     // Told from outside, so that the task counts as finished by then, however it ended.
@@ -94,10 +98,18 @@ struct Worker {
     /// The pod is to end: what is still being prepared for it need not be finished.
     ending: CancellationToken,
     finish: finish::Finish,
+    startup: Startup,
+    timing: timing::Timing,
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, mut wishes: watch::Receiver<Wish>, bell: Arc<Bell>, refused: Option<Failed>) -> Worker {
+    fn new(
+        shared: Arc<Shared>,
+        mut wishes: watch::Receiver<Wish>,
+        bell: Arc<Bell>,
+        refused: Option<Failed>,
+        timing: timing::Timing,
+    ) -> Worker {
         let wish = wishes.borrow_and_update().clone();
         let shown = wish.mirror.as_ref().unwrap_or(&wish.pod);
         let status = shown.status.clone().unwrap_or_default();
@@ -116,7 +128,7 @@ impl Worker {
             observer: Observer::new(shared.kubelet.runtime.clone(), spec::uid(&wish.pod)),
             observed: Observed::default(),
             orders: mpsc::channel(ORDERS_MAX),
-            probing: Probing::new(),
+            probing: Probing::new(shared.counters.probes.of_pod(&wish.pod)),
             running: watch::channel(HashSet::new()).0,
             ends_at: watch::channel(None).0,
             mounted: Arc::default(),
@@ -126,6 +138,8 @@ impl Worker {
             mount_again: false,
             told_kills: HashSet::new(),
             finish: finish::Finish::default(),
+            startup: Startup::new(&wish.pod),
+            timing,
             jobs: JoinSet::new(),
             progress: Progress::Active,
             addresses: shared.kubelet.config.addresses.changes(),
@@ -147,7 +161,9 @@ impl Worker {
         let uid = spec::uid(&self.wish.pod).to_owned();
         // Nothing is said about the pod before the runtime has been looked at.
         self.show();
+        self.note_worker();
         while !self.shared.kubelet.shutdown.is_cancelled() {
+            let began_at = Instant::now();
             match self.see().await {
                 Ok(()) => {}
                 Err(error) => {
@@ -160,6 +176,7 @@ impl Worker {
                 }
             }
             let wake_at = self.step();
+            self.note_work(began_at);
             if self.finish.is_done() {
                 break;
             }
@@ -175,7 +192,9 @@ impl Worker {
         if self.bell.look.swap(false, Ordering::AcqRel) || self.look {
             // Taken back when it fails, so that it is tried again.
             self.look = true;
+            let began_at = Instant::now();
             self.observed = self.observer.look().await?;
+            self.shared.counters.pods.looked(began_at.elapsed());
             self.look = false;
         }
         Ok(())
@@ -300,6 +319,8 @@ impl Worker {
         let renamed = old.labels != new.labels || old.annotations != new.annotations;
         let changed = old.generation != new.generation;
         self.wish = wish;
+        self.timing.wish_changed();
+        self.note_startup();
         self.mount_again |= renamed;
         if changed {
             self.mount_again = true;

@@ -1,6 +1,7 @@
 //! Which probes run for a pod.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use component_base::tasks;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -13,7 +14,7 @@ use crate::pod::memory::Memory;
 use crate::pod::observed::Observed;
 use crate::pod::plan::{self, Progress};
 use crate::pod::{Shared, spec};
-use crate::probe::{self, Kind, Outcome, Target, Update};
+use crate::probe::{self, Kind, Outcome, PodProbes, Target, Update};
 
 const UPDATES_MAX: usize = 64;
 
@@ -21,11 +22,13 @@ pub(super) struct Probing {
     pub updates: (mpsc::Sender<Update>, mpsc::Receiver<Update>),
     /// By container id and kind.
     tasks: HashMap<(String, Kind), AbortOnDropHandle<()>>,
+    /// Nothing once the pod has ended: then nobody asks any more.
+    counts: Option<Arc<PodProbes>>,
 }
 
 impl Probing {
-    pub fn new() -> Probing {
-        Probing { updates: mpsc::channel(UPDATES_MAX), tasks: HashMap::new() }
+    pub fn new(counts: Arc<PodProbes>) -> Probing {
+        Probing { updates: mpsc::channel(UPDATES_MAX), tasks: HashMap::new(), counts: Some(counts) }
     }
 
     /// Those of a pod whose address has changed; their results so far are kept.
@@ -48,7 +51,12 @@ impl Probing {
             // A pod that ends may still become unready; whether it lives does not matter any more.
             running.contains_key(id.as_str()) && (progress == Progress::Active || *kind == Kind::Readiness)
         });
+        if progress == Progress::Ended {
+            self.counts = None;
+        }
+        let Some(counts) = self.counts.clone() else { return };
         if progress != Progress::Active {
+            counts.keep_readiness();
             return;
         }
         for seen in running.into_values() {
@@ -87,6 +95,7 @@ impl Probing {
                     pod_ip: pod_ip.unwrap_or_default(),
                     started_at: seen.started_at,
                     clock: shared.kubelet.config.clock.clone(),
+                    counts: counts.clone(),
                 };
                 let watching = probe::watch(kind, probe.clone(), target, results.get(kind), self.updates.0.clone());
                 self.tasks.insert(key, AbortOnDropHandle::new(tasks::spawn(watching)));

@@ -54,6 +54,7 @@ impl Worker {
         for termination in terminations::new(&self.status, &status) {
             *self.shared.counters.terminations.lock().entry(termination).or_default() += 1;
         }
+        self.note_running(&status);
         self.status = status;
         let object =
             if spec::is_static(&self.wish.pod) { self.wish.mirror.clone() } else { Some(self.wish.pod.clone()) };
