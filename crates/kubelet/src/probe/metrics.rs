@@ -29,7 +29,6 @@ pub struct PodProbes {
 struct Counts {
     successful: u64,
     failed: u64,
-    unknown: u64,
     seconds: Histogram,
 }
 
@@ -65,8 +64,7 @@ impl Probes {
         }
         for pod in &pods {
             for ((container, kind), counts) in pod.counts.lock().iter() {
-                let results =
-                    [("failed", counts.failed), ("successful", counts.successful), ("unknown", counts.unknown)];
+                let results = [("failed", counts.failed), ("successful", counts.successful)];
                 for (result, count) in results.into_iter().filter(|(_, count)| *count > 0) {
                     let labels = [
                         ("container", &**container),
@@ -90,7 +88,6 @@ impl PodProbes {
         let counts = all.entry((container.to_owned(), kind.word())).or_insert_with(|| Counts {
             successful: 0,
             failed: 0,
-            unknown: 0,
             seconds: Histogram::new(DEFAULT_SECONDS),
         });
         // How long a failure took is not counted, as upstream.
@@ -100,10 +97,8 @@ impl PodProbes {
                 counts.seconds.observe_time(took);
             }
             Answer::Failure(_) => counts.failed += 1,
-            Answer::Error(_) => {
-                counts.unknown += 1;
-                counts.seconds.observe_time(took);
-            }
+            // What could not be asked says nothing of the container, and is thrown away, as upstream.
+            Answer::Error(_) => {}
         }
     }
 

@@ -81,7 +81,7 @@ pub enum Answer {
     /// Counts as a success, and is told.
     Warning(String),
     Failure(String),
-    /// The probe itself could not be made; counts as a failure and is told differently.
+    /// The probe itself could not be made, which says nothing of the container: it is told and counts for nothing, as upstream.
     Error(String),
 }
 
@@ -99,6 +99,9 @@ pub enum Update {
         outcome: Outcome,
     },
 }
+
+/// How often a probe that cannot be made is tried before it is told, as upstream.
+const TRIES_MAX: usize = 3;
 
 /// Whom to ask.
 #[derive(Clone)]
@@ -132,7 +135,7 @@ pub async fn watch(kind: Kind, probe: Probe, target: Target, known: Option<Outco
     let mut counter = Counter::new(kind, &probe, known);
     loop {
         let began_at = tokio::time::Instant::now();
-        let answer = ask(&probe, &target).await;
+        let answer = ask_again(|| ask(&probe, &target)).await;
         target.counts.answered(&target.container.name, kind, &answer, began_at.elapsed());
         let told = match &answer {
             Answer::Success => None,
@@ -190,7 +193,8 @@ impl Counter {
     fn count(&mut self, answer: &Answer) -> Option<Outcome> {
         let (now, needed) = match answer {
             Answer::Success | Answer::Warning(_) => (Outcome::Success, self.successes_needed),
-            Answer::Failure(_) | Answer::Error(_) => (Outcome::Failure, self.failures_needed),
+            Answer::Failure(_) => (Outcome::Failure, self.failures_needed),
+            Answer::Error(_) => return None,
         };
         self.row = if self.row.0 == Some(now) { (Some(now), self.row.1.saturating_add(1)) } else { (Some(now), 1) };
         if self.row.1 < needed || self.outcome == Some(now) {
@@ -199,6 +203,17 @@ impl Counter {
         self.outcome = Some(now);
         self.outcome
     }
+}
+
+/// Asks once more, and once more, where the question could not be asked.
+async fn ask_again<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
+    for _ in 1..TRIES_MAX {
+        match ask().await {
+            Answer::Error(_) => {}
+            answer => return answer,
+        }
+    }
+    ask().await
 }
 
 async fn ask(probe: &Probe, target: &Target) -> Answer {

@@ -88,9 +88,28 @@ fn outcomes_change_at_their_thresholds() {
     assert_eq!(readiness.count(&Answer::Success), None);
     assert_eq!(readiness.count(&Answer::Success), Some(Outcome::Success));
     assert_eq!(readiness.count(&failure), None);
-    assert_eq!(readiness.count(&Answer::Error(String::new())), Some(Outcome::Failure));
+    // What could not be asked neither counts nor ends a row.
+    assert_eq!(readiness.count(&Answer::Error(String::new())), None);
+    assert_eq!(readiness.count(&failure), Some(Outcome::Failure));
     let mut liveness = Counter::new(Kind::Liveness, &probe, None);
     assert_eq!([liveness.count(&Answer::Success), liveness.count(&Answer::Success)], [None, None]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_tried_three_times() {
+    let tries = async |answers: &[Answer]| {
+        let mut asked = 0;
+        let answer = ask_again(|| {
+            asked += 1;
+            std::future::ready(answers[asked - 1].clone())
+        });
+        (answer.await, asked)
+    };
+    let error = |number: u8| Answer::Error(number.to_string());
+    assert_eq!(tries(&[error(1), Answer::Success]).await, (Answer::Success, 2));
+    assert_eq!(tries(&[error(1), error(2), error(3), Answer::Success]).await, (error(3), 3));
+    let failure = Answer::Failure(String::new());
+    assert_eq!(tries(&[failure.clone(), Answer::Success]).await, (failure, 1));
 }
 
 #[test]
