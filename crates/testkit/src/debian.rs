@@ -52,6 +52,14 @@ printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n' > "$roo
 /// The checkout itself with all that is built there, and the Rust of this machine.
 const SHARED: &str = r#"
 mkdir -p "$root$CHECKOUT" "$CHECKOUT/target/cluster" "$CHECKOUT/target/tools" "$OWN/tools"
+# What runs these tests is built already, too. Before mounts, which may cover where it stands in a Debian whose mounts are shared.
+for runner in "$(command -v cargo-nextest)" "$CHECKOUT/target/tools/bin/cargo-nextest"; do
+  if [ -x "$runner" ]; then
+    mkdir -p "$OWN/tools/bin"
+    cp "$runner" "$OWN/tools/bin/"
+    break
+  fi
+done
 mount --bind "$CHECKOUT" "$root$CHECKOUT"
 mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
 mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
@@ -60,14 +68,6 @@ read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
 # Where this machine is such a Debian itself, the toolchain and the packages are mounts of their own.
 read_only "$SYSROOT" "$SYSROOT"
 read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
-# What runs these tests is built already, too.
-for runner in "$(command -v cargo-nextest)" "$CHECKOUT/target/tools/bin/cargo-nextest"; do
-  if [ -x "$runner" ]; then
-    mkdir -p "$OWN/tools/bin"
-    cp "$runner" "$OWN/tools/bin/"
-    break
-  fi
-done
 # No meter where nobody looks.
 printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;
